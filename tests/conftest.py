@@ -273,9 +273,9 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def _let_idle_zygotes_go() -> None:
     """Those that wait for another call of functions, which is none of this test's."""
-    nursery = sys.modules.get("holdfast.elastic.multiprocessing.nursery")
-    if nursery is not None:
-        nursery.let_go()
+    zygote_pool = sys.modules.get("holdfast.elastic.multiprocessing.zygote_pool")
+    if zygote_pool is not None:
+        zygote_pool.let_go()
 
 
 def _wait_until_gone(before: Leftovers) -> Leftovers:

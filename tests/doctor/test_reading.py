@@ -83,7 +83,7 @@ def test_a_low_limit_is_seen() -> None:
 def way_to(endpoint: str, backend: str) -> Way | None:
     meets = Rendezvous(backend, endpoint)
     config = JobConfig("job", Program("script", "train.py"), max_nodes=2, rendezvous=meets)
-    return reading.read(os.environ, place=reading.meeting_place(config)).way
+    return reading.read(os.environ, meeting=reading.meeting_endpoint(config)).way
 
 
 def test_a_name_that_means_nothing_is_seen() -> None:
@@ -120,7 +120,7 @@ def test_one_server_of_etcd_that_answers_is_enough_and_none_is_too_few() -> None
 def test_a_folder_to_meet_in_must_be_written_to() -> None:
     meets = Rendezvous("file", "/proc/self/meet")
     config = JobConfig("job", Program("script", "train.py"), max_nodes=2, rendezvous=meets)
-    facts = reading.read(os.environ, place=reading.meeting_place(config))
+    facts = reading.read(os.environ, meeting=reading.meeting_endpoint(config))
     (meeting,) = (disk for disk in facts.disks if disk.use == "meeting")
     (found,) = machine.room(meeting)
     assert "/proc/self/meet" in found.what

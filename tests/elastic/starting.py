@@ -19,8 +19,8 @@ from holdfast.elastic import multiprocessing as ours
 from holdfast.elastic.multiprocessing import (
     DefaultLogsSpecs,
     PContext,
-    nursery,
     start_processes,
+    zygote_pool,
 )
 
 DEADLINE_S = 60.0
@@ -43,7 +43,7 @@ def leaves_nothing() -> Iterator[None]:
     """No thread, process or descriptor is there after the test that was not there before."""
     before = held()
     yield
-    nursery.let_go()
+    zygote_pool.let_go()
     until(lambda: held() <= before, lambda: str(held() - before))
 
 

@@ -173,8 +173,8 @@ def _together(config: JobConfig, wanted: Wanted, shared: str, as_json: bool) -> 
 
 def _before_meeting(config: JobConfig, wanted: Wanted) -> page.DoctorPage | None:
     """What would keep this node from meeting the others is said at once, not after a wait."""
-    place = reading.meeting_place(config)
-    facts = reading.read(os.environ, log_dir=config.output.log_dir, place=place)
+    meeting = reading.meeting_endpoint(config)
+    facts = reading.read(os.environ, log_dir=config.output.log_dir, meeting=meeting)
     if facts.way is None or not list(machine.way(facts.way)):
         return None
     found = most_serious_first([*machine.way(facts.way), *machine.judge(facts, wanted)])

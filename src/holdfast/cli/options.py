@@ -257,15 +257,15 @@ def _id_of_endpoint(config: JobConfig) -> str:
 
     Static nodes may each know the master by another name: its port is what they agree on.
     """
-    place, backend = config.rendezvous.endpoint, config.rendezvous.backend
+    endpoint, backend = config.rendezvous.endpoint, config.rendezvous.backend
     if not config.rendezvous.is_embedded and backend != "c10d":
         raise UsageError(
             f"--rdzv-backend {backend} needs a --rdzv-id, to tell its jobs apart",
             "give all nodes of this job the same one, and every other job another",
         )
     if config.has_fixed_ranks:
-        place = f"static-{config.master_port}"
-    return "".join(letter if letter.isalnum() or letter in "_.-" else "-" for letter in place)
+        endpoint = f"static-{config.master_port}"
+    return "".join(letter if letter.isalnum() or letter in "_.-" else "-" for letter in endpoint)
 
 
 def _fields_of(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -72,30 +72,30 @@ def _show(words: list[str], *, as_json: bool) -> int:
     detected = options.listen(given, os.environ, words)
     values = option_sources.parse(detected.options)
     parsed = options.configure(detected, values, _NOTHING, os.environ)
-    place = _place(detected, parsed.config)
+    found = _whereabouts(detected, parsed.config)
     if as_json:
         import msgspec
 
-        print(msgspec.json.format(msgspec.json.encode(place), indent=2).decode())
+        print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
     else:
-        print("\n".join(_lines(place)))
+        print("\n".join(_lines(found)))
     return exit_status.SUCCEEDED
 
 
-def _lines(place: Whereabouts) -> Iterator[str]:
-    yield place.summary
+def _lines(found: Whereabouts) -> Iterator[str]:
+    yield found.summary
     left = max(len(name) for name, _ in _ROWS) + 4
-    shown = [str(origin.value) for origin in place.values.values() if origin.value is not None]
+    shown = [str(origin.value) for origin in found.values.values() if origin.value is not None]
     middle = max(map(len, shown)) + 2
     for name, option in _ROWS:
-        value = place.values[option]
+        value = found.values[option]
         if value.value is not None:
             yield f"  {name:<{left}}{value.value!s:<{middle}}{value.source}".rstrip()
-    if place.hosts_the_meeting is not None:
-        host = "this node" if place.hosts_the_meeting else "another node"
+    if found.hosts_the_meeting is not None:
+        host = "this node" if found.hosts_the_meeting else "another node"
         yield f"  {'coordinator':<{left}}{host}"
-    if place.hidden_from_workers:
-        yield f"  {'workers do not see':<{left}}{', '.join(place.hidden_from_workers)}"
+    if found.hidden_from_workers:
+        yield f"  {'workers do not see':<{left}}{', '.join(found.hidden_from_workers)}"
 
 
 def _range(config: JobConfig) -> str:
@@ -103,7 +103,7 @@ def _range(config: JobConfig) -> str:
     return str(most) if least == most else f"{least}:{most}"
 
 
-def _place(detected: Detected, config: JobConfig) -> Whereabouts:
+def _whereabouts(detected: Detected, config: JobConfig) -> Whereabouts:
     placement = detected.placement
     return Whereabouts(
         scheduler=placement.scheduler if placement else None,

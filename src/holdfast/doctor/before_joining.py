@@ -45,8 +45,8 @@ def examine(config: JobConfig, environ: Mapping[str, str]) -> Fitness:
 
 
 def _read(config: JobConfig, environ: Mapping[str, str]) -> MachineFacts:
-    place = reading.meeting_place(config) if config.max_nodes > 1 else None
-    return reading.read(environ, log_dir=config.output.log_dir, place=place, speed=True)
+    meeting = reading.meeting_endpoint(config) if config.max_nodes > 1 else None
+    return reading.read(environ, log_dir=config.output.log_dir, meeting=meeting, speed=True)
 
 
 def judge(facts: MachineFacts, config: JobConfig) -> Fitness:

@@ -57,7 +57,7 @@ _TIME_ERROR = 5
 """What `adjtimex` returns where the clock is not synchronised."""
 
 
-class MeetingPlace(Struct, frozen=True):
+class MeetingEndpoint(Struct, frozen=True):
     """Where the nodes of a job find each other: one of the three."""
 
     host: Endpoint | None = None
@@ -67,25 +67,25 @@ class MeetingPlace(Struct, frozen=True):
     folder: str = ""
 
 
-def meeting_place(config: JobConfig) -> MeetingPlace | None:
+def meeting_endpoint(config: JobConfig) -> MeetingEndpoint | None:
     meets = config.rendezvous
     if not meets.endpoint or meets.backend not in BACKENDS:
         return None
     if rendezvous_settings.is_on_disk(meets.backend, meets.options):
-        return MeetingPlace(folder=meets.endpoint)
+        return MeetingEndpoint(folder=meets.endpoint)
     places = tuple(rendezvous_settings.places(meets.backend, meets.endpoint))
     if meets.is_embedded:
-        return MeetingPlace(host=places[0])
+        return MeetingEndpoint(host=places[0])
     # A store that the first node may serve need not be there yet.
     is_served = meets.backend in ETCD_BACKENDS
-    return MeetingPlace(servers=places) if is_served else None
+    return MeetingEndpoint(servers=places) if is_served else None
 
 
 def read(
     environ: Mapping[str, str],
     *,
     log_dir: str | None = None,
-    place: MeetingPlace | None = None,
+    meeting: MeetingEndpoint | None = None,
     speed: bool = False,
 ) -> MachineFacts:
     """All that there is to know. Takes a moment: names are resolved, an endpoint is dialled."""
@@ -103,12 +103,12 @@ def read(
         processors=len(os.sched_getaffinity(0)),
         memory_bytes=total,
         memory_free_bytes=free,
-        disks=_disks(log_dir, place.folder if place is not None else ""),
+        disks=_disks(log_dir, meeting.folder if meeting is not None else ""),
         interfaces=_interfaces(),
         accelerators=counted,
         accelerator_words=found.explanation,
         variables=telling_variables(environ),
-        way=None if place is None else _way_to(place),
+        way=None if meeting is None else _way_to(meeting),
         speed=_speed() if speed else Speed(),
     )
 
@@ -267,10 +267,10 @@ def _interfaces() -> tuple[Interface, ...]:
     )[:256]
 
 
-def _way_to(place: MeetingPlace) -> Way | None:
-    if place.host is not None:
-        return _way(place.host)
-    return _way_to_servers(place.servers) if place.servers else None
+def _way_to(meeting: MeetingEndpoint) -> Way | None:
+    if meeting.host is not None:
+        return _way(meeting.host)
+    return _way_to_servers(meeting.servers) if meeting.servers else None
 
 
 def _way_to_servers(servers: tuple[Endpoint, ...]) -> Way:
@@ -306,7 +306,7 @@ def _way(endpoint: Endpoint) -> Way:
     shown = tuple(dict.fromkeys(str(address.sockaddr[0]) for address in addresses))[:64]
     if not addresses:
         return Way(text, problem="it does not resolve")
-    is_here = own_endpoint.place_of(addresses).is_here
+    is_here = own_endpoint.location_of(addresses).is_here
     if is_here:
         try:
             server = own_endpoint.try_to_host(endpoint, None, addresses)

@@ -79,11 +79,11 @@ class EndpointClaim:
             self._lookup = Lookup(self._loop, self._endpoint, on_addresses)
 
     def _take(self, addresses: list[Address]) -> None:
-        from holdfast.transport.own_endpoint import place_of
+        from holdfast.transport.own_endpoint import location_of
         from holdfast.transport.sharing import take_share
 
         if self._is_here is None:
-            found = place_of(addresses)
+            found = location_of(addresses)
             self._is_here, self._elsewhere = found.is_here, found.elsewhere
         is_asking = bool(self._elsewhere) and not self._has_asked
         self._has_asked = True

@@ -90,7 +90,7 @@ def _as_the_kernel_shows(number: str) -> str:
     return "".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words)
 
 
-class EndpointPlace(Struct, frozen=True):
+class EndpointLocation(Struct, frozen=True):
     """Where an endpoint is, as seen from this machine."""
 
     is_here: bool | None
@@ -99,11 +99,13 @@ class EndpointPlace(Struct, frozen=True):
     """Those of its addresses by which another machine can be reached."""
 
 
-def place_of(addresses: list[Address]) -> EndpointPlace:
+def location_of(addresses: list[Address]) -> EndpointLocation:
     """Look where an endpoint is that has these addresses."""
     others = [address for address in addresses if not _may_be_ours(address)]
     is_here = len(others) < len(addresses) if addresses else None
-    return EndpointPlace(is_here, tuple(address for address in others if _leads_elsewhere(address)))
+    return EndpointLocation(
+        is_here, tuple(address for address in others if _leads_elsewhere(address))
+    )
 
 
 def is_this_machine(endpoint: Endpoint) -> bool | None:
@@ -111,7 +113,7 @@ def is_this_machine(endpoint: Endpoint) -> bool | None:
 
     Resolves the name, which may block.
     """
-    return place_of(_resolved(endpoint)).is_here
+    return location_of(_resolved(endpoint)).is_here
 
 
 def _may_be_ours(address: Address) -> bool:

@@ -104,4 +104,4 @@ def test_without_ipv6_its_addresses_put_nothing_in_doubt(make_network) -> None:
     done = subprocess.run(
         [*host.entry, sys.executable, "-c", PLACES], capture_output=True, text=True, check=True
     )
-    assert done.stdout == "EndpointPlace(is_here=True, elsewhere=())\n"
+    assert done.stdout == "EndpointLocation(is_here=True, elsewhere=())\n"

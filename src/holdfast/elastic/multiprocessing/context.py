@@ -7,7 +7,7 @@ Rules
    means nothing.
 3. `close` may be called at any time, from any thread, any number of times. It returns when
    nothing is left of the processes, whatever they started, or of what was used for them, but for
-   a zygote that waits for the next context (`nursery.py`).
+   a zygote that waits for the next context (`zygote_pool.py`).
 4. When this process ends, however it does, they are killed.
 
 How it works: a spawner is the parent of all of them (`processes.spawner.spawner`), and a thread
@@ -26,7 +26,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
-from holdfast.elastic.multiprocessing import calls, forking, nursery, warm_plan
+from holdfast.elastic.multiprocessing import calls, forking, warm_plan, zygote_pool
 from holdfast.elastic.multiprocessing.errors import ProcessFailure
 from holdfast.elastic.multiprocessing.logs_specs import LogsSpecs
 from holdfast.elastic.multiprocessing.numa_options import processor_sets
@@ -82,7 +82,7 @@ class PContext(ABC):
         self._streams = StreamPlans(name, self.nprocs, destination, prefixes, filters)
         self._numa_options = numa_options
         self._processes: StartedProcesses | None = None
-        self._nest: nursery.Nest | None = None
+        self._pooled: zygote_pool.PooledSpawner | None = None
         """The spawner's zygote, where the processes come from one."""
         self._processor_sets: list[tuple[int, ...] | None] = []
         self._preparing = threading.RLock()
@@ -132,7 +132,7 @@ class PContext(ABC):
             try:
                 filtered = self._streams.filtered_files()
                 made = StartedProcesses(starts, filtered, by_group=self._signals_groups)
-                made.start(spawner, self._nest)
+                made.start(spawner, self._pooled)
             except BaseException:
                 spawner.drop()
                 raise
@@ -355,8 +355,8 @@ class MultiprocessContext(PContext):
             command = starts[0].request.argv
             arguments = self.args.values()
             wanted = warm_plan.plan(self.entrypoint, arguments, self.envs, command)
-        self._nest = nursery.take(wanted) if wanted is not None else None
-        return self._nest.process if self._nest is not None else forking.new_spawner()
+        self._pooled = zygote_pool.take(wanted) if wanted is not None else None
+        return self._pooled.process if self._pooled is not None else forking.new_spawner()
 
     def _fork(self, starts: list[Start], local_rank: int) -> None:
         paths = {1: self.stdouts[local_rank], 2: self.stderrs[local_rank]}

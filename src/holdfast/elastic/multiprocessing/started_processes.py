@@ -26,10 +26,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from holdfast.elastic.multiprocessing import nursery
+from holdfast.elastic.multiprocessing import zygote_pool
 from holdfast.elastic.multiprocessing.between_threads import News, Relay, Reply
-from holdfast.elastic.multiprocessing.nursery import Nest
 from holdfast.elastic.multiprocessing.warming import Warming, forked, in_parts, to_fork
+from holdfast.elastic.multiprocessing.zygote_pool import PooledSpawner
 from holdfast.processes.bare import private_messages as messages
 from holdfast.processes.crew import Crew, CrewMember
 from holdfast.processes.output.console import Console
@@ -117,11 +117,11 @@ class StartedProcesses:
         failed = any(ended.code for ended in list(self.exits.values()))
         return failed or len(self.exits) == len(self._by_name) or self._is_over
 
-    def start(self, spawner: SpawnerProcess, nest: Nest | None = None) -> None:
+    def start(self, spawner: SpawnerProcess, pooled: PooledSpawner | None = None) -> None:
         """Have them started. If this raises, the caller still has to drop spawner and starts."""
         self._crew = Crew(spawner, self)
-        if nest is not None:
-            self._warming = Warming(nest, self._crew.request, self._fork, self._execute)
+        if pooled is not None:
+            self._warming = Warming(pooled, self._crew.request, self._fork, self._execute)
         self._thread = threading.Thread(target=self._run, name="holdfast-processes", daemon=True)
         self._opened = contextlib.ExitStack()
         try:
@@ -216,17 +216,17 @@ class StartedProcesses:
         for name in [name for name in self._given if self._is_wanted(name)]:
             self._crew.request(self._by_name[name].request, self._given.pop(name))
 
-    def _fork(self, nest: Nest) -> None:
+    def _fork(self, pooled: PooledSpawner) -> None:
         """Have the zygote fork them all; what they are given is kept until they are there."""
         workers = []
         for name, descriptors in self._given.items():
             request = self._by_name[name].request
             assert isinstance(request, messages.Execute), "a copy of this process has no zygote"
             if self._is_wanted(name):
-                workers.append(forked(nest.plan, request, descriptors))
+                workers.append(forked(pooled.plan, request, descriptors))
         for part in in_parts(workers):
             copies = [os.dup(one) for worker in part for one in self._given[worker.name]]
-            self._crew.request(to_fork(nest, part), copies)
+            self._crew.request(to_fork(pooled, part), copies)
 
     def _is_wanted(self, name: str) -> bool:
         return not self._has_ended(self._by_name[name])
@@ -355,7 +355,7 @@ class StartedProcesses:
     def _let_spawner_go(self) -> None:
         """To the next context, if all went well; else it ends."""
         if self._is_kept and self._problem is None and self._warming is not None:
-            nursery.give_back(self._warming.nest)
+            zygote_pool.give_back(self._warming.pooled)
         else:
             self._crew.close()
             if self._is_kept:

@@ -16,8 +16,8 @@ import os
 from collections.abc import Callable, Iterator
 
 from holdfast.core.protocol.preload_steps import module_of, without
-from holdfast.elastic.multiprocessing.nursery import Nest
 from holdfast.elastic.multiprocessing.warm_plan import WarmPlan
+from holdfast.elastic.multiprocessing.zygote_pool import PooledSpawner
 from holdfast.processes.bare import private_messages as messages
 from holdfast.runtime.loop import Cancellable, EventLoop
 
@@ -35,12 +35,12 @@ class Warming:
 
     def __init__(
         self,
-        nest: Nest,
+        pooled: PooledSpawner,
         request: Callable[[messages.Message], None],
-        fork: Callable[[Nest], None],
+        fork: Callable[[PooledSpawner], None],
         execute: Callable[[], None],
     ) -> None:
-        self.nest = nest
+        self.pooled = pooled
         self._request = request
         self._fork = fork
         self._execute = execute
@@ -51,10 +51,10 @@ class Warming:
 
     @property
     def is_worth_keeping(self) -> bool:
-        return self.nest.is_ready and not self._is_pending and not self._is_lost
+        return self.pooled.is_ready and not self._is_pending and not self._is_lost
 
     def begin(self, loop: EventLoop) -> None:
-        if self.nest.is_ready:
+        if self.pooled.is_ready:
             self._go()
         else:
             self._timer = loop.call_later(LONGEST_S, self._fail, "it takes too long")
@@ -70,15 +70,15 @@ class Warming:
     def said(self, message: messages.Message) -> None:
         """What the spawner says that is about no process."""
         if isinstance(message, messages.SpawnerIsUp):
-            self.nest.spawner_pid = message.pid
+            self.pooled.spawner_pid = message.pid
         elif isinstance(message, messages.OfZygote) and not self._is_lost:
             self._on_zygote(message)
 
     def _on_zygote(self, message: messages.OfZygote) -> None:
-        findings = self.nest.findings
+        findings = self.pooled.findings
         match message:
             case messages.Preloaded() if self._is_pending:
-                self.nest.is_ready = True
+                self.pooled.is_ready = True
                 self._go()
             case messages.StepRejected(step=step, reason=reason) if self._is_pending:
                 rest = without(findings.steps, step)
@@ -101,15 +101,15 @@ class Warming:
         if self._attempts > MOST_ATTEMPTS:
             self._fail("too much of it cannot be imported ahead")
             return
-        self._request(_to_prepare(self.nest))
+        self._request(_to_prepare(self.pooled))
 
     def _go(self) -> None:
         self._settle()
-        self._fork(self.nest)
+        self._fork(self.pooled)
 
     def _fail(self, reason: str) -> None:
         """It is of no use, now or later."""
-        self.nest.findings.why_cold = reason
+        self.pooled.findings.why_cold = reason
         if self._is_pending:
             self._request(messages.CloseZygote())
         self._lose(reason)
@@ -126,8 +126,8 @@ class Warming:
             self._timer.cancel()
 
 
-def _to_prepare(nest: Nest) -> messages.Preload:
-    plan, findings = nest.plan, nest.findings
+def _to_prepare(pooled: PooledSpawner) -> messages.Preload:
+    plan, findings = pooled.plan, pooled.findings
     return messages.Preload(
         interpreter=plan.interpreter,
         options=plan.options,
@@ -150,12 +150,12 @@ def _to_prepare(nest: Nest) -> messages.Preload:
 # Orders to the zygote.
 
 
-def to_fork(nest: Nest, workers: list[messages.WarmWorker]) -> messages.Fork:
-    plan = nest.plan
+def to_fork(pooled: PooledSpawner, workers: list[messages.WarmWorker]) -> messages.Fork:
+    plan = pooled.plan
     return messages.Fork(
         common=messages.InCommon(
             shared_env=plan.environment,
-            spawner=nest.spawner_pid,
+            spawner=pooled.spawner_pid,
             argv_while_importing=plan.argv,
         ),
         workers=workers,

@@ -45,7 +45,7 @@ from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.errors import HoldfastError
 from holdfast.core.protocol.messages import CloseJob, StandBy, ToNode
 from holdfast.core.protocol.model import Endpoint, ErrorDetail, ExitStatus, Outcome
-from holdfast.elastic.rendezvous.board import Board, Seat
+from holdfast.elastic.rendezvous.shared_state import Seat, SharedState
 from holdfast.node.engine import Engine
 from holdfast.node.meeting import Means, add_network
 from holdfast.node.ports import Ports
@@ -74,10 +74,10 @@ class MemberNode:
     """One node of one job."""
 
     def __init__(
-        self, config: JobConfig, secrets: Secrets, register: Register | None, board: Board
+        self, config: JobConfig, secrets: Secrets, register: Register | None, shared: SharedState
     ) -> None:
         host = clean(socket.gethostname())
-        self.config, self.board = config, board
+        self.config, self.shared = config, shared
         self.node = f"{host}-{os.urandom(4).hex()}"
         self._secrets, self._register = secrets, register
         self._host_name = host
@@ -106,12 +106,12 @@ class MemberNode:
             problem = f"this node's part in the job ended with {type(error).__name__}: {error}"
             log.exception("holdfast: this node's part in the job ended with an error")
         finally:
-            self._end(problem or ("" if self.board.outcome else "the node has left"))
+            self._end(problem or ("" if self.shared.outcome else "the node has left"))
 
     def _end(self, problem: str) -> None:
         """Tell the caller first: if its workers still run, others are about to replace them."""
-        breaks_off = not self._may_go and self.board.outcome is None
-        self.board.show(problem=problem, is_wanted=self.board.is_wanted or breaks_off)
+        breaks_off = not self._may_go and self.shared.outcome is None
+        self.shared.show(problem=problem, is_wanted=self.shared.is_wanted or breaks_off)
         if breaks_off and self._tether is not None:
             reset_tether(self._tether)  # Its end would say that no worker is left here.
             self._tether = None
@@ -177,8 +177,8 @@ class MemberNode:
         if isinstance(event, Told):
             self._note(event.message)
         self._level = logging.WARNING if isinstance(event, TROUBLE) else logging.INFO
-        if self.board.is_in_touch != self.state.connected:
-            self.board.show(is_in_touch=self.state.connected)
+        if self.shared.is_in_touch != self.state.connected:
+            self.shared.show(is_in_touch=self.state.connected)
 
     def began(self, at: float, beginning: Beginning) -> None:
         pass
@@ -197,9 +197,9 @@ class MemberNode:
 
     def _note(self, message: ToNode) -> None:
         if isinstance(message, CloseJob):
-            self.board.show(was_told=True)
+            self.shared.show(was_told=True)
         elif isinstance(message, StandBy):
-            self.board.show(stood_by=True)
+            self.shared.show(stood_by=True)
 
     def do(self, effect: AgentEffect) -> None:
         """Carry it out, as far as there is anything to do where somebody else runs the workers."""
@@ -223,7 +223,7 @@ class MemberNode:
     def _say(self, text: str) -> None:
         said = clean(text)  # Much of it comes from other machines.
         log.log(self._level, "holdfast: %s", said)
-        self.board.said = said
+        self.shared.said = said
 
     # What stands in for a workplace.
 
@@ -299,14 +299,14 @@ class MemberNode:
             given.master,
             store,
         )
-        self.board.show(seat=seat, is_wanted=False)
+        self.shared.show(seat=seat, is_wanted=False)
 
     def _stop(self) -> None:
         """The round is over. At the end of the job the caller's workers are its own affair."""
         if self.state.phase is Phase.CLOSING:
             self._end_workers(ExitStatus(signal=signal.SIGTERM))
         else:
-            self.board.show(is_wanted=True)
+            self.shared.show(is_wanted=True)
 
     def _hold_lease(self, stop_at: float) -> None:
         if self._lease is not None:
@@ -318,11 +318,11 @@ class MemberNode:
         was_running = self.state.phase is Phase.RUNNING
         self.post(LeaseRanOut())
         if was_running and self.state.phase is Phase.STOPPING:
-            self.board.show(is_wanted=True)
+            self.shared.show(is_wanted=True)
 
     def _finish(self, outcome: Outcome) -> None:
         # After a success there is nothing to meet for; the last workers may end in peace.
-        self.board.show(outcome=outcome, is_wanted=outcome.verdict != "succeeded")
+        self.shared.show(outcome=outcome, is_wanted=outcome.verdict != "succeeded")
 
     def hold_tether(self, tether: int) -> None:
         if self._tether is not None:

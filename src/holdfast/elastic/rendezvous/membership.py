@@ -28,8 +28,8 @@ from holdfast.core.coordinator.ending import patience_s
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.errors import HoldfastError
 from holdfast.core.protocol.model import Outcome
-from holdfast.elastic.rendezvous.board import Board, Seat
 from holdfast.elastic.rendezvous.member_node import MemberNode
+from holdfast.elastic.rendezvous.shared_state import Seat, SharedState
 from holdfast.node.secrets import Secrets
 from holdfast.registers.register import Register
 
@@ -51,7 +51,7 @@ class NotMet(HoldfastError):
         """It was there while the others worked, in case that it was needed."""
 
 
-class Membership(Board):
+class Membership(SharedState):
     """One node of one job, and the board of its thread. All calls are for any thread."""
 
     def __init__(

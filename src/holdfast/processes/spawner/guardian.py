@@ -24,7 +24,7 @@ else:
     import linux
 
 
-def stand_below_one() -> int:
+def run_under_guardian() -> int:
     """Go on as the child of a guardian; returns a descriptor that ends when it does."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # Else the kernel may reap, and not tell.
     linux.set_subreaper()

@@ -475,7 +475,7 @@ def main(
     with contextlib.suppress(PermissionError):
         os.setsid()
     signal.pthread_sigmask(signal.SIG_SETMASK, set())
-    guard = guardian.stand_below_one() if guarded else None
+    guard = guardian.run_under_guardian() if guarded else None
     linux.set_title("holdfast-spawn")
     spawner = kind(socket.socket(fileno=descriptor))
     if guard is not None:

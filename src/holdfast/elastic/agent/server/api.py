@@ -44,7 +44,7 @@ from dataclasses import replace
 from typing import Any
 
 import holdfast.elastic.utils.store as store_util
-from holdfast.elastic.agent.server import handler_calls, rank_assignment, telling, watching
+from holdfast.elastic.agent.server import handler_calls, rank_assignment, run_records, watching
 from holdfast.elastic.agent.server.worker_group import (
     RunResult,
     Worker,
@@ -78,7 +78,7 @@ STORE_LOSSES_MAX = 3
 # The names by which agents of others hold on to them.
 _TERMINAL_STATE_SYNC_ID = EXIT_BARRIER
 _RoleInstanceInfo = rank_assignment.RoleInstanceInfo
-_get_fq_hostname = telling._get_fq_hostname
+_get_fq_hostname = run_records._get_fq_hostname
 
 logger = get_logger(__name__)
 
@@ -163,7 +163,7 @@ class SimpleElasticAgent(ElasticAgent):
         worker_group.group_rank = info.rank
         worker_group.group_world_size = info.world_size
         worker_group.master_addr, worker_group.master_port = self._master(spec, info)
-        logger.info("[%s] %s", spec.role, telling.place_of(worker_group))
+        logger.info("[%s] %s", spec.role, run_records.place_of(worker_group))
 
     def _master(self, spec: WorkerSpec, info: Any) -> tuple[str, int]:
         """Where the workers' store is to be: as the user says, else as the rendezvous does."""
@@ -313,7 +313,7 @@ class SimpleElasticAgent(ElasticAgent):
         group = self._worker_group
         self._stop_workers(group)
         group.state = WorkerState.FAILED
-        reason = telling.reason_of_failure(result)
+        reason = run_records.reason_of_failure(result)
         handler_calls.tell(group.spec.rdzv_handler, "workers_failed", reason)
         return replace(result, state=WorkerState.FAILED)
 
@@ -398,17 +398,17 @@ class SimpleElasticAgent(ElasticAgent):
     ) -> Event:
         end = {"exit_code": exit_code, "worker_pid": worker_pid}
         said = {"raw_error": raw_error, "duration_ms": duration_ms}
-        return telling.event_of_state(self, state, source, worker, end, **said)
+        return run_records.event_of_state(self, state, source, worker, end, **said)
 
     def _record_metrics(self, group_results: RunResult) -> None:
         spec = self._worker_group.spec
         self._record_flakiness_metric(group_results.is_failed())
-        for name, value in telling.counts_of_run(self, group_results).items():
+        for name, value in run_records.counts_of_run(self, group_results).items():
             put_metric(f"workers.{spec.role}.{name}", value)
 
     def _record_flakiness_metric(self, is_failed: bool = False) -> None:
         spec = self._worker_group.spec
-        put_metric(f"workers.{spec.role}.flakiness", telling.flakiness(self, is_failed))
+        put_metric(f"workers.{spec.role}.flakiness", run_records.flakiness(self, is_failed))
 
 
 def _whole_seconds_since(start_s: float) -> int:

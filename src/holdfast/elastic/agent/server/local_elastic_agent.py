@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import holdfast.elastic.timer as timer
 from holdfast.elastic import events
-from holdfast.elastic.agent.server import telling
+from holdfast.elastic.agent.server import run_records
 from holdfast.elastic.agent.server.api import (
     DEFAULT_ROLE,
     RunResult,
@@ -249,7 +249,7 @@ class LocalElasticAgent(SimpleElasticAgent):
             details["scope_id"] = request.scope_id
             details["expiration_time"] = str(request.expiration_time)
             details["signal"] = str(request.signal)
-        event = telling.event(
+        event = run_records.event(
             self,
             name,
             events.EventSource.AGENT,

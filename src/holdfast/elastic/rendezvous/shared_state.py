@@ -28,7 +28,7 @@ class Seat(Struct, frozen=True):
     """Where the coordinator keeps the round's keys."""
 
 
-class Board:
+class SharedState:
     """What the node shows to other threads; whoever changes it holds `changed`."""
 
     def __init__(self) -> None:

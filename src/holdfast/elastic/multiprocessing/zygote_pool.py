@@ -36,7 +36,7 @@ class Findings:
 
 
 @dataclass
-class Nest:
+class PooledSpawner:
     """A spawner, and the zygote that it has or is to have."""
 
     process: SpawnerProcess
@@ -48,11 +48,11 @@ class Nest:
 
 
 _lock = threading.Lock()
-_idle: list[Nest] = []
+_idle: list[PooledSpawner] = []
 _findings: dict[tuple[object, ...], Findings] = {}
 
 
-def take(plan: WarmPlan) -> Nest | None:
+def take(plan: WarmPlan) -> PooledSpawner | None:
     """One for this plan, with the zygote ready if there is such a one; None if it is no use."""
     key = plan.key
     with _lock:
@@ -61,20 +61,20 @@ def take(plan: WarmPlan) -> Nest | None:
             del _findings[next(iter(_findings))]
         if findings.why_cold:
             return None
-        fitting = [nest for nest in _idle if nest.plan.key == key]
-        for nest in fitting:
-            _idle.remove(nest)
-    usable = [nest for nest in fitting if _is_well(nest)]
-    for nest in fitting:
-        if nest not in usable[:1]:
-            nest.process.drop()
-    return usable[0] if usable else Nest(forking.new_spawner(), plan, findings)
+        fitting = [pooled for pooled in _idle if pooled.plan.key == key]
+        for pooled in fitting:
+            _idle.remove(pooled)
+    usable = [pooled for pooled in fitting if _is_well(pooled)]
+    for pooled in fitting:
+        if pooled not in usable[:1]:
+            pooled.process.drop()
+    return usable[0] if usable else PooledSpawner(forking.new_spawner(), plan, findings)
 
 
-def give_back(nest: Nest) -> None:
+def give_back(pooled: PooledSpawner) -> None:
     """Its context has ended, and nothing is left of it."""
     with _lock:
-        _idle.append(nest)
+        _idle.append(pooled)
         too_many = _idle[:-MOST_IDLE]
         del _idle[:-MOST_IDLE]
     for one in too_many:
@@ -86,19 +86,19 @@ def let_go() -> None:
     with _lock:
         waiting = list(_idle)
         _idle.clear()
-    for nest in waiting:
-        nest.process.drop()
+    for pooled in waiting:
+        pooled.process.drop()
 
 
-def _is_well(nest: Nest) -> bool:
+def _is_well(pooled: PooledSpawner) -> bool:
     """It has nothing to say while it waits, but that something has ended."""
-    return not linux.readable(nest.process.socket)
+    return not linux.readable(pooled.process.socket)
 
 
 def _hang_up() -> None:
     """At the end of this process nobody waits for them: they end by themselves."""
-    for nest in _idle:
-        nest.process.socket.close()
+    for pooled in _idle:
+        pooled.process.socket.close()
 
 
 def _forget() -> None:
