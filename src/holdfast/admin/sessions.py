@@ -15,7 +15,7 @@ Rules
    through the channel, and the address of one that came over the network. What such a one says of
    itself is passed on as that.
 4. As many may come through the channel as the agent has descriptors for.
-5. Nothing here wakes an agent that nobody visits, and nothing is loaded in it.
+5. Nothing here wakes an agent without sessions, and nothing is loaded in it.
 """
 
 from __future__ import annotations

@@ -220,7 +220,7 @@ class HttpPeer:
             else:
                 self.close()
 
-    # RequestHandlers.
+    # Answering.
 
     def answer(self, response: HttpResponse) -> None:
         """The whole answer to what was asked last."""
