@@ -75,7 +75,7 @@ def test_of_a_name_s_addresses_those_of_other_machines_are_known() -> None:
             pytest.skip("this machine has no way to other machines")
     endpoint = Endpoint("node0", 29411)
     both = [Address(socket.AF_INET, (each, 29411), endpoint) for each in ("127.0.1.1", ELSEWHERE)]
-    place = hosting.place_of(both)
+    place = hosting.location_of(both)
     assert place.is_here
     assert [address.sockaddr[0] for address in place.elsewhere] == [ELSEWHERE]
 

@@ -1,7 +1,7 @@
-"""A node without a workplace: the engine of `holdfast run`, with shared state in place of processes.
+"""A node without workers: the engine of `holdfast run`, with shared state in place of processes.
 
-Where the core would start workers, the shared state shows the node's seat; where it would stop them, the
-it says that the round is over.
+Where the core would start workers, the shared state shows the node's seat; where it would stop
+them, it says that the round is over.
 
 Rules
 1. One thread alone touches engine and sockets: the one that calls `live`. Others hand it
