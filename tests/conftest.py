@@ -48,6 +48,8 @@ PEER = "torch.distributed.elastic"
 """In the names of tests that run on PyTorch's own API, to show that ours is measured by it."""
 CHECKED_FOLDERS = frozenset(
     {
+        "admin",
+        "agent",
         "benchmarks",
         "cli",
         "elastic",

@@ -46,9 +46,14 @@ LAYERS = {
     "store": {"core", "runtime", "transport"},
     "dashboard": {"core", "runtime", "observe", "transport"},
     "processes": {"core", "runtime", "worker"},
-    "node": {
+    "node": {"core", "runtime", "transport", "registers", "store", "processes"},
+    "admin": {
+        "core", "runtime", "worker", "observe", "transport", "registers", "processes", "dashboard",
+        "node",
+    },
+    "agent": {
         "core", "runtime", "worker", "observe", "placement", "transport", "registers", "store",
-        "processes", "dashboard",
+        "processes", "dashboard", "node", "admin",
     },
     "testing": {"core", "runtime", "observe", "node", "registers", "transport"},
     "elastic": {
@@ -58,7 +63,7 @@ LAYERS = {
     "doctor": {"core", "processes", "transport"},
     "cli": {
         "doctor", "core", "runtime", "worker", "observe", "placement", "processes", "node",
-        "dashboard",
+        "dashboard", "admin", "agent",
     },
 }  # fmt: skip
 STANDARD_LIBRARY_ONLY = (

@@ -108,8 +108,8 @@ def test_a_laptop_imports_nothing_of_schedulers_that_are_not_there() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
     assert ended.stdout.split() == [
-        "holdfast.placement.schedulers",
         "holdfast.placement.scheduler_variables",
+        "holdfast.placement.schedulers",
     ]
 
 

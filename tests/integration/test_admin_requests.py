@@ -277,7 +277,7 @@ def test_a_lost_coordinator_is_said_and_the_next_one_answers(
 def clients_by_leading(
     job: str, agents: list[subprocess.Popen[bytes]]
 ) -> tuple[AdminClient, subprocess.Popen[bytes]]:
-    """A visit at the agent that does not lead, and the one that does."""
+    """A client of the agent that does not lead, and the one that does."""
     until(lambda: len(local_agents(job)) == 2, "both agents are there")
     agents_here = {agent.node: agent for agent in local_agents(job)}
     with connect_here(job) as client:

@@ -1,4 +1,4 @@
-"""Visiting a job: how a verb, or any program, asks it something.
+"""The client of running jobs: sends requests, for verbs and for other programs.
 
     with connect_here("my-job") as job:
         for node, answer in job.ask(StacksAsked(), of="all"):
@@ -8,7 +8,7 @@ For programs that have nothing else to do meanwhile: calls wait, each with its p
 own parts ask through its engine instead (`node.questions`).
 
 Rules
-1. A visit ends with `AdminError` where the job is gone or does not answer, and says so in words.
+1. A call raises `AdminError` where the job is gone or does not answer, and says so in words.
 2. Answers are given as they come; after the last one, `missing` says who did not answer.
 3. Here, only jobs of this user are asked, by root those of all users; elsewhere, whoever has the
    token may ask. Any user can listen under a name that looks like an agent's: the kernel says whose
@@ -182,12 +182,12 @@ def local_agents(wanted: str = "") -> list[LocalAgent]:
 
     Raises `AdminError` where root means one job, and other users have several of that name.
     """
-    agents_here = [agent for agent in _agents(_listening()) if wanted in ("", agent.run_id)]
-    return _of_one_user(wanted, agents_here) if wanted else agents_here
+    agents = [agent for agent in _agents(_listening()) if wanted in ("", agent.run_id)]
+    return _of_one_user(wanted, agents) if wanted else agents
 
 
 def connect_here(wanted: str = "") -> AdminClient:
-    """Visit the job of that name on this machine; without one, the only one there is.
+    """Connect to the job of that name on this machine; without one, the only one there is.
 
     Raises `AdminError`.
     """
@@ -210,7 +210,7 @@ def connect_here(wanted: str = "") -> AdminClient:
 
 
 def connect_to(agent: LocalAgent) -> AdminClient:
-    """Visit a job through this agent of it. Raises `AdminError`."""
+    """Connect to a job through this agent of it. Raises `AdminError`."""
     listening = Listening(agent.channel, agent.pid, 0)
     for _, answer, connected in _ask_agents([listening], agent.run_id, agent.uid):
         if connected is not None:
@@ -228,14 +228,14 @@ def _client_on(connected: socket.socket, run_id: str) -> AdminClient:
     return AdminClient(loop, connection, run_id)
 
 
-def _of_one_user(wanted: str, agents_here: list[LocalAgent]) -> list[LocalAgent]:
+def _of_one_user(wanted: str, agents: list[LocalAgent]) -> list[LocalAgent]:
     """This user's, if there are any. Raises `AdminError` where root might mean one of several."""
-    own = [agent for agent in agents_here if agent.uid == os.geteuid()]
-    users = {agent.uid for agent in agents_here}
+    own = [agent for agent in agents if agent.uid == os.geteuid()]
+    users = {agent.uid for agent in agents}
     if not own and len(users) > 1:
         named = " and ".join(sorted(map(user_of, users)))
         raise AdminError(f"{named} each have a job called {wanted!r}: ask as the one you mean")
-    return own or agents_here
+    return own or agents
 
 
 def _display_name(run_id: str, uid: int) -> str:
@@ -411,7 +411,8 @@ def connect_at(
     run_id: str,
     security: ConnectionSecurity,
 ) -> AdminClient:
-    """Visit a job at an agent's endpoint, with its token if it has one. Raises `AdminError`."""
+    """Connect to a job at an agent's endpoint, with its token if it has one. Raises
+    `AdminError`."""
     loop = EventLoop()
     ends: list[Won | DialFailed] = []
     name = f"client-{os.getpid()}"
@@ -432,7 +433,8 @@ def connect_at(
 
 
 def connect_elsewhere(config: JobConfig, secrets: Secrets) -> AdminClient:
-    """Visit a job where its nodes meet. Raises `AdminError`, or `UsageError` for what is wrong."""
+    """Connect to a job where its nodes meet. Raises `AdminError`, or `UsageError` for what is
+    wrong."""
     security = security_of(config, secrets.token)
     if config.rendezvous.is_embedded:
         places: tuple[Endpoint, ...] = (Endpoint.parse(config.rendezvous.endpoint),)
@@ -467,4 +469,4 @@ def _tls(security: ConnectionSecurity) -> ssl.SSLContext | None:
 
 
 def _not_yet(connection: FramedConnection, what: object) -> None:
-    raise AssertionError("a visit is its connection's owner from the start")
+    raise AssertionError("a client is its connection's owner from the start")

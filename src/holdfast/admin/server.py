@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class AdminServer:
-    """Lets visitors in, and has what is asked of this node answered."""
+    """Opens admin sessions, and has what is asked of this node answered."""
 
     engine: Engine
     """Of the node; there is none yet when its ports are made."""

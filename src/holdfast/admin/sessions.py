@@ -1,21 +1,21 @@
-"""Visitors: programs that ask about the job, and are answered by any of its agents.
+"""Admin sessions: connections of programs that send requests to the job, on any of its agents.
 
-A visitor comes through the channel of an agent on its machine, where the kernel says who it is, or
+A client comes through the channel of an agent on its machine, where the kernel says who it is, or
 over the network with the job's token (`transport.server`). From then on both are the same: a
 connection on which questions come in, and answers go out as they become known.
 
-    visitor ─▶ QuestionAsked          (its own numbers, any number of them at a time)
+    client ─▶ QuestionAsked           (its own numbers, any number of them at a time)
             ◀─ PassAnswer …           (one for each node that answers)
             ◀─ SettleQuestion         (no further answer comes)
 
 Rules
-1. A visitor that is gone is forgotten, with its questions.
-2. What a visitor does not read is bounded (`transport.connection`); then it is hung up on.
+1. A session that ended is forgotten, with its requests.
+2. What a client does not read is bounded (`transport.connection`); then it is hung up on.
 3. Whose wish something is, is what is certain: the user, by the kernel's word, of one that came
    through the channel, and the address of one that came over the network. What such a one says of
    itself is passed on as that.
 4. As many may come through the channel as the agent has descriptors for.
-5. Nothing here wakes an agent that nobody visits, and nothing is loaded in it.
+5. Nothing here wakes an agent without sessions, and nothing is loaded in it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _asked: Decoder[QuestionAsked] = Decoder(QuestionAsked)
 
 
 class AdminSessions:
-    """All visitors of one node."""
+    """All admin sessions of one node."""
 
     def __init__(self, loop: Loop, questions: Questions) -> None:
         self._loop, self._questions = loop, questions
@@ -58,7 +58,7 @@ class AdminSessions:
         """Those that came through the channel."""
 
     def admit_here(self, name: str) -> int:
-        """A visitor of this name came through the channel. Returns the descriptor that it gets.
+        """A client of this name came through the channel. Returns the descriptor that it gets.
 
         Raises `OSError` where there is no room for it.
         """
@@ -74,7 +74,8 @@ class AdminSessions:
         return theirs.detach()
 
     def admit(self, connection: FramedConnection) -> None:
-        """Take a connection on which a visitor may speak now. Its owner says when it has ended."""
+        """Take a connection on which a client may send requests now. Its owner says when it has
+        ended."""
         address = connection.address or "an address that is not known"
         self._admit(connection, lambda claimed: f"someone at {address} (says it is {claimed})")
 

@@ -153,7 +153,7 @@ def _injected(
 
 
 def _first_step(job: DemoJob) -> AdminClient:
-    """A visit to the job, once it steps. Raises `HoldfastError` where it never does."""
+    """A client of the job, once it steps. Raises `HoldfastError` where it never does."""
     program, until = job.program, time.monotonic() + START_S
     workers = counted(program.workers, "worker", "workers")
     print(f"{program.nodes} agents with {workers} each; Ctrl-C ends it", flush=True)

@@ -64,13 +64,13 @@ def _running(paths: list[str]) -> str:
     from holdfast.admin.client import local_agents
 
     wanted = paths[0] if paths else ""
-    agents_here = local_agents(wanted)
-    if not agents_here:
+    agents = local_agents(wanted)
+    if not agents:
         return ""
-    runs = sorted({agent.run_id for agent in agents_here})
+    runs = sorted({agent.run_id for agent in agents})
     if len(runs) > 1:
         raise UsageError("several jobs run on this machine", f"name one: {', '.join(runs)}")
-    links = [link for link in map(_link, agents_here) if link]
+    links = [link for link in map(_link, agents) if link]
     if not links:
         raise UsageError(
             f"{runs[0]} runs here without a dashboard",

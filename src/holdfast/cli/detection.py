@@ -201,17 +201,17 @@ def doubts_about(detected: Detected, config: JobConfig) -> tuple[str, ...]:
 
 def _another_rank(detected: Detected, config: JobConfig) -> Iterator[str]:
     """A variable in a batch script is filled in where the script runs: on the first node."""
-    options, placement = detected.options.get("node-rank"), detected.placement
+    given, placement = detected.options.get("node-rank"), detected.placement
     if (
-        options is None
-        or options.level is Precedence.DETECTED
+        given is None
+        or given.level is Precedence.DETECTED
         or placement is None
         or config.max_nodes == 1
     ):
         return
     if placement.rank not in (None, config.node_rank):
         yield (
-            f"{options.source} says that this is node {config.node_rank}, but "
+            f"{given.source} says that this is node {config.node_rank}, but "
             f"{placement.sources['rank']} says {placement.rank}; did the batch script fill it in, "
             "so that all nodes got the same?"
         )

@@ -1,12 +1,12 @@
-"""What somebody said about each option, and who.
+"""The text of each option, and where it comes from.
 
 Rules
 - The command line wins over `HOLDFAST_<NAME>`, which wins over `PET_<NAME>`, which wins over the
   older names that an option also listens to, and those over what a scheduler says. An empty
   variable is no variable.
 - A mistake is a `UsageError` that names its option, or the variable it came from.
-- Where nodes meet is said by an endpoint or by a master. If the endpoint was said by somebody
-  stronger, the master is not meant: so an operator that sets `PET_MASTER_ADDR` can be overruled.
+- Where nodes meet is given by an endpoint or by a master. A master from a weaker source than the
+  endpoint is ignored: so an operator that sets `PET_MASTER_ADDR` can be overruled.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MASTER = ("master-addr", "master-port")
 
 
 class Precedence(IntEnum):
-    """Who has the last word: the higher one."""
+    """Of several sources of one option the highest wins."""
 
     DETECTED = 0
     TORCHRUN = 1
@@ -34,7 +34,7 @@ class Precedence(IntEnum):
 
 
 class OptionText(Struct, frozen=True):
-    """The text of an option, and who said it."""
+    """The text of an option, and its source."""
 
     text: str
     source: str
@@ -43,13 +43,13 @@ class OptionText(Struct, frozen=True):
 
     @property
     def origin(self) -> str:
-        """What a sentence about a mistake begins with."""
+        """The beginning of a sentence about a mistake."""
         from_variable = self.level in (Precedence.TORCHRUN, Precedence.OURS)
         return f"{self.source} in the environment" if from_variable else self.source
 
 
 def collect(given: Mapping[str, OptionText], environ: Mapping[str, str]) -> dict[str, OptionText]:
-    """What was said, on the command line or in the environment, by the names of options."""
+    """The options of the command line and of the environment, by name."""
     options: dict[str, OptionText] = {}
     for option in OPTIONS:
         found = given.get(option.name) or _from_environment(option, environ)
@@ -75,7 +75,7 @@ def _without_weaker_master(options: dict[str, OptionText]) -> dict[str, OptionTe
 
 
 def is_on(options: Mapping[str, OptionText], name: str) -> bool:
-    """Whether a flag was said, and not said to be off. Raises `UsageError`."""
+    """Whether a flag is given, and not as off. Raises `UsageError`."""
     return name in options and bool(_parsed(options[name], texts.flag))
 
 
@@ -84,8 +84,8 @@ def parse(options: Mapping[str, OptionText]) -> dict[str, Any]:
     return {name: _parsed(text, BY_NAME[name].parse) for name, text in options.items()}
 
 
-def _parsed(options: OptionText, parser: texts.Parser) -> object:
+def _parsed(text: OptionText, parser: texts.Parser) -> object:
     try:
-        return parser(options.text)
+        return parser(text.text)
     except UsageError as error:
-        raise UsageError(f"{options.origin}: {error.message}", error.hint) from None
+        raise UsageError(f"{text.origin}: {error.message}", error.hint) from None

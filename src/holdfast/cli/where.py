@@ -123,7 +123,7 @@ def _value(detected: Detected, config: JobConfig, option: str) -> Origin:
         "rdzv-endpoint": config.rendezvous.endpoint if several else None,
         "rdzv-id": config.run_id if several else None,
     }[option]
-    options = statement(detected.options, option)
-    if options is None or value is None:
+    text = statement(detected.options, option)
+    if text is None or value is None:
         return Origin(value, "" if value is None else _DEFAULT)
-    return Origin(value, options.source)
+    return Origin(value, text.source)

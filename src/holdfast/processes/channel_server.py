@@ -120,7 +120,7 @@ class ChannelServer:
         try:
             client, _ = self._listener.accept()
         except (BlockingIOError, ConnectionAbortedError):
-            return False  # whoever knocked has gone again
+            return False  # whoever on_local_client has gone again
         except OSError:
             # No descriptors are left. The listener would stay readable, so look away.
             self._loop.remove_reader(self._listener)

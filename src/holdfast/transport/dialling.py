@@ -55,7 +55,7 @@ class Identity(Struct, frozen=True):
     secret: bytes = b""
     """By which a coordinator knows the node again; in no log. Who only looks needs none."""
     kind: Kind = "control"
-    """As what it dials: a node, or a visitor that only asks."""
+    """As what it dials: a node, or an admin client that only asks."""
 
     def __repr__(self) -> str:
         return f"Identity({self.job!r}, {self.node!r})"

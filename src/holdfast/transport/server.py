@@ -17,7 +17,7 @@ Rules
 - A connection for another job is handed to its `neighbours`, if there are any who take it.
 - What peers cost is bounded (`buffers`, `listener`, `peers`): memory, the time until a handshake,
   a first word and a message come, connections of one address and of the store, a node's tethers.
-- A visitor is no node: it asks (`admin.sessions`), also where no node is admitted, and holds
+- An admin client is no node: it asks (`admin.sessions`), also where no node is admitted, and holds
   nothing.
 - No decision of the protocol is made here, and no name is resolved.
 
@@ -88,7 +88,7 @@ class StoreService(Protocol):
 
 
 class AdminService(Protocol):
-    """Who serves connections of the kind "admin": those that only ask."""
+    """Serves connections of the kind "admin": those that only ask."""
 
     def admit(self, connection: FramedConnection) -> None: ...
     def ended(self, connection: FramedConnection) -> None: ...
@@ -471,7 +471,7 @@ class Server:
         if self._store is not None:
             self._store.ended(connection)
 
-    # Visitors.
+    # Admin clients.
 
     def _require_admin(self) -> None:
         if self.admin is None:

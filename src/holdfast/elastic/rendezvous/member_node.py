@@ -1,11 +1,11 @@
 """A node without a supervisor: the engine of `holdfast run`, with a board in place of processes.
 
-Where the core would start workers, the board shows the node's seat; where it would stop them, the
-board says that the round is over.
+Where the core would start workers, the shared state shows the node's seat; where it would stop
+them, it says that the round is over.
 
 Rules
 1. One thread alone touches engine and sockets: the one that calls `live`. Others hand it
-   calls (`ThreadCalls`), and read the board.
+   calls (`ThreadCalls`), and read the shared state.
 2. A node is a candidate for a round only while its caller waits for one.
 """
 

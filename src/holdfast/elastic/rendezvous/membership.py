@@ -52,7 +52,7 @@ class NotMet(HoldfastError):
 
 
 class Membership(SharedState):
-    """One node of one job, and the board of its thread. All calls are for any thread."""
+    """One node of one job, and the shared state of its thread. All calls are for any thread."""
 
     def __init__(
         self, config: JobConfig, secrets: Secrets | None = None, register: Register | None = None

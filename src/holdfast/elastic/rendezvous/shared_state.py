@@ -1,6 +1,6 @@
 """What the thread of a node shows to those of its caller.
 
-Others read the board, or wait for a change of it. What they want of the node they hand to its loop
+Others read it, or wait for a change of it. What they want of the node they hand to its loop
 (`runtime.thread_calls`).
 """
 
