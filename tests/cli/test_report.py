@@ -82,7 +82,7 @@ def test_programs_get_the_same_as_json(logs: Path, run_holdfast: Run) -> None:
     assert told["verdict"] == "succeeded"
     assert told["restarts"] == 1
     assert any(event["kind"] == "worker_failed" for event in told["events"])
-    (incident,) = told["ledger"]["incidents"]
+    (incident,) = told["ledger"]["interruptions"]
     assert incident["steps_lost"] >= 3
 
 

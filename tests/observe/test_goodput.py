@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.observe.goodput import PARTS, TimeLedger, ledger
-from holdfast.observe.history import History, Round, TimeSpan
+from holdfast.observe.history import History, RoundHistory, TimeSpan
 from holdfast.observe.job_report import report, within
 from holdfast.observe.journal import read
 from holdfast.testing import make_plan, simulate
@@ -22,12 +22,12 @@ perhaps = st.none() | moments
 
 
 @st.composite
-def rounds(draw: st.DrawFn) -> list[Round]:
+def rounds(draw: st.DrawFn) -> list[RoundHistory]:
     """Whatever a journal could say, in any order, with anything missing."""
     made = []
     for number in range(1, draw(st.integers(1, 6))):
         first = draw(st.none() | st.integers(0, 50))
-        one = Round(
+        one = RoundHistory(
             number,
             announced=draw(moments),
             started=draw(perhaps),
@@ -106,11 +106,11 @@ def stepping_job(*, saved_at: int) -> History:
     """Steps 0 to 9, one a second, from 10 on; broken at 20, and again from `saved_at` on at 25."""
     history = History(JOB)
     history.start, history.end, history.closed = 0.0, 40.0, 38.0
-    first = Round(
+    first = RoundHistory(
         1, announced=5.0, started=6.0, first_stepped=10.0, first_step=0, furthest_step=9,
         ended=20.0, stopped=21.0, reason="rank 1 failed",
     )  # fmt: skip
-    second = Round(
+    second = RoundHistory(
         2, announced=22.0, started=23.0, first_stepped=25.0, first_step=saved_at, furthest_step=30,
         succeeded=35.0,
     )  # fmt: skip
@@ -158,7 +158,7 @@ def test_steps_of_rounds_before_the_last_one_can_be_lost_too() -> None:
         30.0,
         30.5,
     )
-    third = Round(3, 31.0, started=31.5, first_stepped=32.0, first_step=3, furthest_step=40)
+    third = RoundHistory(3, 31.0, started=31.5, first_stepped=32.0, first_step=3, furthest_step=40)
     third.succeeded = 36.0
     history.rounds.append(third)
     book = ledger(history)

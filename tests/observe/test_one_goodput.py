@@ -9,7 +9,7 @@ import pytest
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.dashboard.static import static_page
 from holdfast.observe.goodput import PARTS, ROUNDS_MOST, RunningLedger, ledger
-from holdfast.observe.history import History, Round, TimeSpan
+from holdfast.observe.history import History, RoundHistory, TimeSpan
 from holdfast.observe.job_report import report
 from holdfast.observe.journal import Gap, read
 from holdfast.observe.live_history import LiveHistory
@@ -53,7 +53,7 @@ def restarted(rounds: int) -> History:
         history.waits.append(TimeSpan(at, at + 1))
         history.pauses.append(TimeSpan(at + 1, at + 2))
         history.rounds.append(
-            Round(
+            RoundHistory(
                 k + 1,
                 at + 2,
                 started=at + 3,

@@ -37,7 +37,7 @@ from typing import Literal, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.observe.history import INCIDENTS, EndedBy, History, Round, TimeSpan
+from holdfast.observe.history import INCIDENTS, EndedBy, History, RoundHistory, TimeSpan
 
 Part = Literal[
     "import",
@@ -220,7 +220,7 @@ class RunningLedger:
         return {part: self._past_s[part] + book.parts_s[part] for part in PARTS}
 
 
-def _of_round(writer: _Writer, one: Round, reports: bool, following: float | None) -> None:
+def _of_round(writer: _Writer, one: RoundHistory, reports: bool, following: float | None) -> None:
     """From its announcement until nothing of it is left."""
     number = one.number
     broken = one.ended if one.succeeded is None else None
@@ -296,7 +296,7 @@ class _Reached(Struct):
 
 
 def _with_lost_steps(
-    segments: Sequence[Segment], rounds: Sequence[Round]
+    segments: Sequence[Segment], rounds: Sequence[RoundHistory]
 ) -> tuple[list[Segment], dict[int, int]]:
     """Take from what was useful what a later round did again; how many steps, by the round that
     was followed by that.
@@ -343,7 +343,7 @@ def _split(segment: Segment, kept: dict[int, float]) -> list[Segment]:
 
 
 def _interruptions(
-    rounds: Sequence[Round], segments: Sequence[Segment], lost: dict[int, int] | None
+    rounds: Sequence[RoundHistory], segments: Sequence[Segment], lost: dict[int, int] | None
 ) -> tuple[Interruption, ...]:
     """Each ended round, with all that was not useful from then to the next round's steps."""
     found = []
@@ -376,11 +376,11 @@ def _interruptions(
     return tuple(found)
 
 
-def _goes_on(following: Round, reports: bool) -> bool:
+def _goes_on(following: RoundHistory, reports: bool) -> bool:
     return following.first_stepped is not None if reports else following.has_started
 
 
-def _belongs(segment: Segment, ended: Round, following: int) -> bool:
+def _belongs(segment: Segment, ended: RoundHistory, following: int) -> bool:
     if segment.part in ("useful", "idle after the end"):
         return False
     if segment.round == ended.number:

@@ -35,7 +35,7 @@ INCIDENTS: tuple[EndedBy, ...] = ("failure", "loss", "hang")
 """What nobody wished for. The other ends are changes that somebody wanted."""
 
 
-class Round(Struct):
+class RoundHistory(Struct):
     """What is known of one round. Times are those that the history is fed with."""
 
     number: int
@@ -136,7 +136,7 @@ class History:
         self.outcome: Outcome | None = None
         self.finished: dict[str, Outcome] = {}
         """How each node ended that did."""
-        self.rounds: list[Round] = []
+        self.rounds: list[RoundHistory] = []
         self.imports: list[TimeSpan] = []
         self.waits: list[TimeSpan] = []
         self.pauses: list[TimeSpan] = []
@@ -155,7 +155,7 @@ class History:
         """When the furthest step of the present round grew, lately."""
         self.activity: Activity | None = None
         self.contact_lost: Activity | None = None
-        self._by_number: dict[int, Round] = {}
+        self._by_number: dict[int, RoundHistory] = {}
         self._open: list[TimeSpan] = []
         """Waits and pauses that the next round ends."""
         self._importing: dict[str, TimeSpan] = {}
@@ -163,11 +163,11 @@ class History:
         """Nodes that are ending their workers."""
         self._ranks: dict[str, dict[int, int]] = {}
         """Of each node's workers, by local rank."""
-        self._unrecovered: Round | None = None
+        self._unrecovered: RoundHistory | None = None
         """The ended round after which none has got as far as its first step."""
 
     @property
-    def current(self) -> Round | None:
+    def current(self) -> RoundHistory | None:
         """The last round, whether it runs or not."""
         return self.rounds[-1] if self.rounds else None
 
@@ -233,12 +233,12 @@ class History:
 
     # What happens to a round, whoever tells it.
 
-    def _announced(self, at: float, assignment: Assignment) -> Round:
+    def _announced(self, at: float, assignment: Assignment) -> RoundHistory:
         known = self._by_number.get(assignment.round)
         if known is not None:
             known.announced = min(known.announced, at)
             return known
-        known = Round(
+        known = RoundHistory(
             assignment.round,
             at,
             assignment.world_size,
@@ -256,7 +256,7 @@ class History:
         self.activity = Activity("starting the workers", at)
         return known
 
-    def _judge_last(self, following: Round) -> None:
+    def _judge_last(self, following: RoundHistory) -> None:
         """A failure that was not counted was the loss of a node (rule 2)."""
         last = self.current
         if last is None or last.ended is None:
@@ -554,7 +554,7 @@ class History:
             self.activity = Activity("a pause before the restart", at, at + effect.pause_s)
 
 
-def recovery(before: Round, after: Round) -> Recovery:
+def recovery(before: RoundHistory, after: RoundHistory) -> Recovery:
     """The parts that are known of it."""
     known = before.ended if before.ended is not None else before.announced
     parts: dict[str, float] = {}

@@ -7,7 +7,7 @@ What is waited for has its words, since when, and a bar where it is known until 
 from __future__ import annotations
 
 from holdfast.core.protocol.bounds import clean
-from holdfast.observe.history import Activity, History, Round
+from holdfast.observe.history import Activity, History, RoundHistory
 
 BAR = 10
 NARROWEST = 24
@@ -26,7 +26,7 @@ def live_line(history: History, now: float, width: int) -> str:
     return plain if len(plain) < width else plain[: width - 4] + "..."
 
 
-def _facts(history: History, last: Round) -> list[str]:
+def _facts(history: History, last: RoundHistory) -> list[str]:
     ranks = "1 rank" if last.ranks == 1 else f"{last.ranks} ranks"
     facts = [f"round {last.number}", ranks]
     if last.nodes > 1:

@@ -5,7 +5,7 @@ of each comes over the channel, at once; from then on the pages are read as ofte
 sent, and when a worker has ended, so that its last word is told before its end.
 
 Whether they hang is looked at once a minute (`lookout.hang_looks`), more often where `--hang-after`
-is short. Where they are is asked of the workers themselves (`lookout.stacks`): when they are
+is short. Where they are is asked of the workers themselves (`monitoring.stacks`): when they are
 suspected of a hang, and when somebody wants to know.
 
 How far each of them is and how fast, for whoever shows it, is `Lookout.standings`.
