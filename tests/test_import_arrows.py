@@ -13,9 +13,7 @@ Rules
 How it works: the modules are parsed, never imported. Every import counts: inside functions,
 under `TYPE_CHECKING`, and as a literal name given to `import_module` or `__import__`. The
 single exception is a package's `__init__` on the way to another module: only what runs at
-its import is pulled in, since a lazy import in there is not executed. A plain name that
-is a file beside the importing one, or in the folder `stdlib_only` beside that one's, means
-that file: so do scripts import their neighbours.
+its import is pulled in, since a lazy import in there is not executed.
 """
 
 from __future__ import annotations
@@ -118,25 +116,15 @@ def layer_of(name: str, *, is_package: bool) -> str:
 class ImportCollector(ast.NodeVisitor):
     """Collects every import of one module, with the absolute name of its target."""
 
-    def __init__(self, package: str, folder: Path) -> None:
+    def __init__(self, package: str) -> None:
         self.package = package
-        self.folder = folder
         self.found: list[Import] = []
         self.deferred = False
 
     def add(self, target: str, node: ast.AST) -> None:
-        if is_third_party(target):
-            target = self.neighbour(target)
+        if target == "sitecustomize":
+            return  # The user's own, whose place ours takes.
         self.found.append(Import(target, getattr(node, "lineno", 0), self.deferred))
-
-    def neighbour(self, target: str) -> str:
-        """The file of that plain name, beside the importing one or in `stdlib_only`."""
-        file = f"{target.partition('.')[0]}.py"
-        if (self.folder / file).exists():
-            return f"{self.package}.{target}"
-        if (self.folder.parent / "stdlib_only" / file).exists():
-            return f"{self.package.rpartition('.')[0]}.stdlib_only.{target}"
-        return target
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
@@ -190,7 +178,7 @@ def read_modules(source: Path) -> dict[str, Module]:
         parts = path.relative_to(source.parent).with_suffix("").parts
         is_package = parts[-1] == "__init__"
         name = ".".join(parts[:-1] if is_package else parts)
-        collector = ImportCollector(name if is_package else name.rpartition(".")[0], path.parent)
+        collector = ImportCollector(name if is_package else name.rpartition(".")[0])
         collector.visit(ast.parse(path.read_text(encoding="utf-8"), filename=str(path)))
         modules[name] = Module(name, path, tuple(collector.found))
     return modules
@@ -400,19 +388,6 @@ def test_a_package_that_the_spawner_pulls_in_through_others_is_caught(tmp_path: 
     assert "holdfast.processes.spawner.spawner would pull in msgspec" in found[0]
 
 
-def test_a_package_that_the_spawner_pulls_in_through_a_neighbour_is_caught(tmp_path: Path) -> None:
-    source = plant(
-        tmp_path,
-        {
-            "processes/spawner/spawner.py": "import wire",
-            "processes/stdlib_only/wire.py": "import msgspec",
-        },
-    )
-    found = violations(source)
-    assert len(found) == 1, found
-    assert "processes/stdlib_only/wire.py:1" in found[0]
-
-
 def test_a_package_that_a_parent_of_the_spawner_imports_is_caught(tmp_path: Path) -> None:
     source = plant(
         tmp_path, {"__init__.py": "import cloudpickle", "processes/spawner/spawner.py": "import os"}
@@ -431,7 +406,7 @@ def test_what_is_allowed_passes(tmp_path: Path) -> None:
             "worker/frames.py": "import os.path\nfrom . import record",
             "worker/record.py": "from holdfast import __version__",
             "processes/stdlib_only/linux.py": "import ctypes",
-            "processes/spawner/spawner.py": "import linux\nfrom holdfast.worker import frames",
+            "processes/spawner/spawner.py": "from holdfast.worker import frames",
             "processes/client.py": "from .spawner import spawner\nimport cloudpickle",
             "agent/agent.py": "import asyncio\nfrom ..processes.client import Client",
             "elastic/api.py": "from holdfast.node import agent",

@@ -2,7 +2,8 @@
 
 Rules
 1. Slurm's controller is asked rarely: soon after something changed, then less and less often, up to
-   once in `ASK_EVERY_S`. What the job's own folder says is read as it comes, and asks nobody.
+   once in `ASK_EVERY_S`. What the job's own folder says is read every `LOOK_EVERY_S`, as `tail -f`
+   does, and asks nobody.
 2. Lines are passed on whole, each with the element that it is from. What agents say is passed on
    once where several say the same; it is all in the files.
 3. Whoever follows decides nothing: Ctrl-C, a lost terminal or a controller that is away end or
@@ -24,12 +25,11 @@ from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.bounds import clean
 from holdfast.placement import slurm_queue
 from holdfast.placement.slurm_batch import LOGS
-from holdfast.runtime.file_news import FileNews
 
 ASK_EVERY_S = 30.0
 ASK_FIRST_S = 1.0
-LOOK_EVERY_S = 1.0
-"""At files of which the kernel does not tell, since other machines write them."""
+LOOK_EVERY_S = 0.25
+"""At the files of the job, which other machines write, so that no kernel tells of all of them."""
 OWN_WORDS = b"holdfast: "
 SAME_FOR_S = 60.0
 """How long what one agent said is not passed on again."""
@@ -82,9 +82,6 @@ class Follower:
         self.roll = Roll()
         self._from_the_start = from_the_start
         self._files: dict[Path, GrowingFile] = {}
-        self._news = FileNews(-1)
-        self._all_told = True
-        """Whether the kernel tells of every file that matters."""
         self._elements: list[slurm_queue.Element] = []
         self._pause_s = ASK_FIRST_S
         self._ask_at = 0.0
@@ -94,14 +91,12 @@ class Follower:
     def run(self) -> int:
         """Until the job is over; returns the exit status that it ends with."""
         try:
-            self._watch_folders()
             while self._ask():
                 self._read()
                 self._wait()
             self._read(last=True)
             return self._end()
         finally:
-            self._news.close()
             for file in self._files.values():
                 file.close()
 
@@ -132,13 +127,6 @@ class Follower:
 
     # --- the folder -------------------------------------------------------------------------
 
-    def _watch_folders(self) -> None:
-        for folder in (self.folder, self.folder / LOGS):
-            self._note(self._news.watch_for(str(folder / "any")))
-
-    def _note(self, mark: int | None) -> None:
-        self._all_told = self._all_told and mark is not None
-
     def _read(self, last: bool = False) -> None:
         """Pass on what is new in every file, and what the journals say of the nodes."""
         for path in sorted(self.folder.glob("*.out")):
@@ -148,15 +136,11 @@ class Follower:
             for line in self.roll.read(str(path), self._file(path, skip=False).lines()):
                 say(line)
                 self._ask_at = min(self._ask_at, time.monotonic() + ASK_FIRST_S)
-        for folder in self.folder.glob(f"{LOGS}/*"):
-            if not (folder / "journal.jsonl").exists():
-                self._note(self._news.watch_for(str(folder / "journal.jsonl")))
         self._from_the_start = True
 
     def _file(self, path: Path, skip: bool) -> GrowingFile:
         if path not in self._files:
             file = self._files[path] = GrowingFile(path)
-            self._note(self._news.watch_file(file.descriptor))
             if skip:
                 file.skip_to_the_last(SHOWN_BYTES)
         return self._files[path]
@@ -179,9 +163,8 @@ class Follower:
         return is_new
 
     def _wait(self) -> None:
-        """Until a file has news, or Slurm is to be asked."""
-        wait_s = max(self._ask_at - time.monotonic(), 0.0)
-        self._news.wait(wait_s if self._all_told else min(wait_s, LOOK_EVERY_S))
+        """Until the files are to be looked at, or Slurm is to be asked."""
+        time.sleep(min(max(self._ask_at - time.monotonic(), 0.0), LOOK_EVERY_S))
 
     def _end(self) -> int:
         outcome = self.roll.outcome

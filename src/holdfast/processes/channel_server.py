@@ -8,7 +8,7 @@ Rules
    client that does not take it, and one that has gone meanwhile gets none. One whose answer carries
    a descriptor is told news from then on (`tell_news`), unless the descriptor was made for it.
 5. There is room for as many of them as the agent has descriptors for (`runtime.descriptors`), and
-   for a share of that of one process; whoever comes then is hung up on.
+   for a share of that of one process; then new connections are closed.
 6. What a process said before its end can be had before that end is told (`take_all`): the news of
    it comes by another way, and may overtake.
 
@@ -57,7 +57,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 if TYPE_CHECKING:
     Later = Callable[[Callable[[bytes | Answer], None]], None]
-    """Takes whoever is to be given the answer."""
+    """Called with the function that takes the answer."""
 
 
 class ChannelServer:
@@ -120,7 +120,7 @@ class ChannelServer:
         try:
             client, _ = self._listener.accept()
         except (BlockingIOError, ConnectionAbortedError):
-            return False  # whoever on_local_client has gone again
+            return False  # The client has gone again.
         except OSError:
             # No descriptors are left. The listener would stay readable, so look away.
             self._loop.remove_reader(self._listener)

@@ -4,7 +4,7 @@ Rules
 1. A dead worker's file is foreign input: missing, cut short, huge, of another shape or not
    a file at all, it never raises and never blocks. What can be understood is taken.
 2. Every text that leaves here can be written as UTF-8, whatever the worker put in it.
-3. Whoever launched *us* gets the cause as the worker wrote it, with the exit code added,
+3. The process that launched *us* gets the cause as the worker wrote it, with the exit code added,
    or, where the worker wrote nothing, what we know in its stead.
 
 The format is described in `worker.error_file`, which writes it.
@@ -83,7 +83,7 @@ def _exception_line(trace: str) -> str:
 
 
 def pass_up(cause: Failure, own_error_file: str | None) -> str:
-    """Give the job's cause to whoever launched this agent and named a file for it.
+    """Write the job's cause into the file that the launcher of this agent named for it.
 
     Returns an empty string, or the reason why it could not be written. Never raises for
     what is on the disk.

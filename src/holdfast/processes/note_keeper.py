@@ -92,7 +92,7 @@ class NoteKeeper:
             self._disk.lane("files").do(partial(remove, self._own.folder, files))
 
     def close(self) -> None:
-        """Let go of our own hold; the note is kept for whoever comes next."""
+        """Release our own lock; the file is kept for the next node."""
         self._is_closed = True
         if self._own is not None:
             # Behind what is still to be written there.

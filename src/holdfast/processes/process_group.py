@@ -52,7 +52,7 @@ class GroupMember(Struct):
 
 
 class GroupListener(Protocol):
-    """Whoever the group works for."""
+    """The owner of a group, which hears of its processes."""
 
     def member_started(self, member: GroupMember) -> None: ...
 
@@ -70,7 +70,7 @@ class GroupListener(Protocol):
 
 
 class ProcessGroup:
-    """The members, and the spawner that is their parent, seen from whoever started it."""
+    """The members, and the spawner that is their parent, seen from the process that started it."""
 
     def __init__(
         self, process: SpawnerProcess, listener: GroupListener, lane: Lane = AT_ONCE

@@ -37,7 +37,7 @@ class SpawnerProcess:
 
 
 def fill_standard_streams() -> None:
-    """Where 0, 1 or 2 were closed by whoever started us, nothing else may take their place."""
+    """Where our parent closed 0, 1 or 2, let nothing else take their place."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)

@@ -112,7 +112,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.local_peer import LocalPeer
 
     OnAdminRequest = Callable[[LocalPeer, dict[str, Any], Callable[[bytes | Answer], None]], None]
-    """Takes what was asked, and whoever is to be given the answer."""
+    """Called with the request, and the function that takes the answer."""
 
 LOOPBACK = "127.0.0.1"
 ADDRESS_TO_COME = ""
@@ -160,7 +160,7 @@ class NodeSupervisor:
         self.layout: Layout = partial(layout_by_options, config.output)
         """Where workers write; another one may be put here before the job starts."""
         self.on_admin_request: OnAdminRequest | None = None
-        """Who lets outsiders in that have questions about the job."""
+        """Called with each connection of a client of the admin server."""
         self._output: RoundOutput | None = None
         self._lookout: Lookout | None = None
         self._run_began = 0.0
@@ -287,7 +287,7 @@ class NodeSupervisor:
                 raise AssertionError(f"nothing that a supervisor does: {effect}")
 
     def _show_saving(self, effect: ShowSaving) -> None:
-        """Show it first, and look then: whoever has not seen it has noted where it asked."""
+        """Show it first, and look then: a process that has not seen it has noted where it asked."""
         self._saving.show(effect, self._channel)
         asks = {} if self._lookout is None or effect.step is not None else self._lookout.next_asks()
         for worker in self._workers.values():

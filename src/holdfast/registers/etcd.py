@@ -7,7 +7,7 @@ Rules
    gone proves that the last successful `set_state` began longer ago than `holder_ttl_s`, or
    that its writer closed its register.
 3. The document outlives its writers by `keep_s` and not for ever: it is attached to a long
-   lease of whoever wrote it last.
+   lease of its last writer.
 4. All reads are linearizable. How the document is followed is in `registers.followed`.
 
 Why the gateway, and no client library: gRPC costs an agent seven threads, 20 MB and 40 ms more
@@ -119,7 +119,7 @@ class EtcdRegister(FollowedRegister):
             self._is_long_in_use = False
 
     def close(self) -> None:
-        """Let go of the lease and the connections; whoever waits is woken, with an error."""
+        """Give up the lease and the connections; waiting calls end with an error."""
         self._http.interrupt()
         with self._in_use:
             try:

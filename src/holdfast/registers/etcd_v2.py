@@ -111,7 +111,7 @@ class EtcdV2Register(FollowedRegister):
         self._keep_s = max(1, ceil(seconds))
 
     def close(self) -> None:
-        """Let go of the connections; whoever waits is woken, with an error."""
+        """Give up the connections; waiting calls end with an error."""
         self._http.interrupt()
         with self._in_use:
             self._http.close()

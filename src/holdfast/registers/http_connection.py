@@ -153,7 +153,7 @@ class HttpConnection:
         return received
 
     def interrupt(self) -> None:
-        """Wake whoever waits for it, from any thread."""
+        """Wake the thread that waits for it, from any thread."""
         try:
             # Not TLS's own `shutdown`, which pulls the TLS state away from the reader.
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)

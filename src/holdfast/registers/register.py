@@ -4,7 +4,7 @@ Anything with the two calls of `Register` can carry a job. They block, and come 
 at a time: the agent runs a register off its loop. A store that can do more may offer more:
 `wait_for_change` (then nobody has to ask again and again), `forget_after` and `keep_for` (then
 nothing is left of a job that is over), `holder_expired` (then a machine that fell silent is known
-to be silent by whoever comes later).
+to be silent by a machine that comes later).
 
 Rules
 1. `get_state` returns None where nothing was ever written. A read may be stale only where the

@@ -227,7 +227,7 @@ class OpenQuestion(Struct, frozen=True):
     reply: OnReply
     timer: Cancellable
     caller: AskingThread | None
-    """Whom it was put to, if not too many hang."""
+    """The thread that got the call; None where too many hang."""
 
 
 class AskingThread(threading.Thread):

@@ -14,11 +14,11 @@ Rules
 6. The folder that the user named is never made here: where the disk is not mounted, a folder
    of the same name would be a second register.
 
-How it is safe. Versions grow by one, each from a version that its writer had read, so whoever
-holds version n and finds that n+1 was never created is the one who follows n: the file server
-creates a name once. What could break this is n+1 created, removed as old (rule 2), and created
-again by a writer that slept. But then a version n+1+KEPT_VERSIONS or higher is there for ever
-after, and the sleeper, who lists the folder after its link, sees it and claims nothing; its
+How it is safe. Versions grow by one, each from a version that its writer had read, so the
+writer that holds version n and finds that n+1 was never created is the one that follows n: the
+file server creates a name once. What could break this is n+1 created, removed as old (rule 2), and
+created again by a writer that slept. But then a version n+1+KEPT_VERSIONS or higher is there for
+ever after, and the sleeper, who lists the folder after its link, sees it and claims nothing; its
 file is below the highest, where nobody reads, and is removed as old. The listing is newer than
 the link for certain, not by the grace of a cache or a clock: between the two the writer gives
 its temporary file a new name, and a listing without that name is not accepted.

@@ -4,8 +4,8 @@ Rules
 1. The document is one key, `holdfast/<run id>`, as base64 text. The token is the stored value:
    every write is unique, so comparing values is as good as comparing versions.
 2. A TCPStore lives in the process that hosts it, and dies with it, document and all. It is
-   hosted by who says so (`is_host=true`), or by whoever is the machine that the endpoint names
-   and finds the port free; for as long as one of its registers in that process is not closed.
+   hosted by the node that says so (`is_host=true`), or else by one on the endpoint's machine that
+   finds the port free; for as long as one of its registers in that process is not closed.
 3. PyTorch is imported where a TCPStore is hosted, and nowhere else.
 4. A write that was sent twice and is not found counts as unknown: others may have set theirs
    over ours between the two.

@@ -4,7 +4,7 @@ Rules
 1. The process's own needs come first: its workers' streams, its files, what it dials. Guests
    never get them.
 2. What is left is shared out by kind, so that no kind takes the others' part. A share is asked for
-   with `most`; whoever has that many connections accepts no more.
+   with `most`; a server with that many connections accepts no more.
 3. The limits together never exceed what the process may open, so strangers cannot bring it to
    EMFILE. Where that comes all the same (ENFILE, other libraries), accepting pauses (`listener`).
 4. An agent raises its own soft limit to the hard one (`provide`), after its spawner was started:

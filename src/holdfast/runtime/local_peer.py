@@ -1,4 +1,4 @@
-"""Who is at the other end of a local socket, by the kernel's word.
+"""The process at the other end of a local socket, as the kernel reports it.
 
 Rules
 1. Nothing that a peer says counts for this, only what the kernel noted when it connected, or began
@@ -54,7 +54,7 @@ def user_of(uid: int) -> str:
     import pwd
 
     if _is_nobody(uid):
-        return "a user whom this user namespace does not know"
+        return "a user that is unknown in this user namespace"
     try:
         return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
     except (KeyError, OSError):

@@ -244,7 +244,7 @@ class StoreClient:
         return self._ask(Number, Add(key, value)).number
 
     def _arrive(self, counter: str, size: int, key: str, value: Value) -> None:
-        """Add 1 to a number, and return when the key is there, set by whoever makes it `size`.
+        """Add 1 to a number, and return when the client that reaches `size` has set the key.
 
         Nothing more is asked after the count: the server may be gone once all were counted.
         """

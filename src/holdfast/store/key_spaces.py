@@ -4,7 +4,7 @@ Rules
 - One round's keys are never seen in another: a connection belongs to the space of the round
   that it named. `KeySpaces.open(round)` opens the next space and drops all older ones; who
   waited in them is told that the round is over.
-- Whoever asks for a key that is not there is answered when it is: nothing polls, and no clock
+- A request for a key that is not there is answered when it is: nothing polls, and no clock
   runs here. A client that does not want to wait any longer hangs up.
 - A connection has one request at a time, and reads the answer before the next. Sizes are limited:
   of a value by `VALUE_BYTES`, of a key by `KEY_BYTES`, of all keys and values of a space by

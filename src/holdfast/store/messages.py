@@ -39,8 +39,8 @@ class Add(StoreRequest, frozen=True):
 class Arrive(StoreRequest, frozen=True):
     """Add 1 to a number, and set the key if that makes it `size`; answered when the key is there.
 
-    One request, because whoever makes up the number may end the server right after it: nobody
-    who was counted may still have to ask.
+    One request, because the client that completes the number may end the server right after it: no
+    client that was counted may still have to ask.
     """
 
     counter: str

@@ -1,7 +1,7 @@
-"""Who waits in the store, for which keys, and what that may cost.
+"""Clients that wait in the store: for which keys, and within which limits.
 
 Rules
-1. Whoever waits for several keys waits for one of them after the other, in their order. When it has
+1. A client that waits for several keys waits for one after the other, in their order. When it has
    seen the last, those that were deleted meanwhile are waited for too.
 2. A wait has at most `KEYS_MOST` keys (`require_few`), and all that wait hold `WAITING_BYTES` at
    most. Those who wait for the very same keys share one list of them, of which each but the first

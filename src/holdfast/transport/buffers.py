@@ -1,9 +1,9 @@
 """What a server holds in memory for all of its peers together, and for how long.
 
 Rules
-1. A frame that has begun is whole within `FRAME_TIMEOUT_S`, however its bytes drip in; whoever does
-   not get that far is refused.
-2. Unfinished frames together take `UNFINISHED_BYTES`. Beyond it, whoever is in the middle of one
+1. A frame that has begun is whole within `FRAME_TIMEOUT_S`, however its bytes drip in; a peer that
+   does not get that far is refused.
+2. Unfinished frames together take `UNFINISHED_BYTES`. Beyond it, a peer in the middle of one
    larger than `SMALL_BYTES` is read no further until there is room, and the one that has been
    unfinished longest is refused once that is `PATIENCE_S`. Heartbeats are small: they always pass.
 3. What peers have not read takes `UNREAD_BYTES` together. Beyond it, the one that has not read for
@@ -50,7 +50,7 @@ class PeerBuffers:
         """Since when a frame is unfinished, longest first."""
         self._paused: dict[BoundedPeer, None] = {}
         self._unread: dict[BoundedPeer, int] = {}
-        """Who has something to read, longest first."""
+        """Connections with something to read, the longest waiting first."""
         self._timer: Cancellable | None = None
         self._due = 0.0
         self.unfinished_bytes = 0

@@ -9,7 +9,7 @@ Rules
   the job runs, and a lease may depend on how soon the coordinator is reached again.
 - The tether is opened by itself after `on_connected`, with the ticket that came with the
   welcome. `on_own_tether` hands out a descriptor that the callee owns; this side keeps none, so
-  the tether lasts exactly as long as those to whom it was handed on.
+  the tether lasts exactly as long as the processes that it was handed to.
 - A tether that cannot be opened is tried again while the connection lasts, a few times;
   without one the node's death is noticed when its lease ends, and not sooner.
 """
@@ -56,7 +56,7 @@ class LineHandlers(Protocol):
 
     def on_told(self, tenure: Tenure, message: ToNode) -> None: ...
     def on_own_tether(self, tether: int) -> None:
-        """A tether is up; whoever is told owns it."""
+        """A tether is up; the listener owns it."""
         ...
 
 

@@ -7,7 +7,7 @@ Rules
   is told from the loop, later. A peer that has gone is only *noticed* by sending; the end is
   told when everything that it said before is read.
 - What a peer does not read is kept up to `OUTPUT_LIMIT`; then the connection ends.
-- Whoever has many connections gives them `PeerBuffers` (`transport.buffers`), which hear of every
+- An owner of many connections gives them `PeerBuffers` (`transport.buffers`), which hear of every
   change in what is held for the peer, and bound it for all of them together.
 - An end is clean only if the peer closed in order (FIN) and between two frames. A reset, a
   time-out, half a frame or garbage is not.
@@ -292,7 +292,7 @@ class FramedConnection:
     def reset(self) -> None:
         """Close so that the peer does not take it for the end of a process.
 
-        A kernel that closes for a dead process says FIN; this says RST, whoever closes last.
+        A kernel that closes for a dead process sends FIN; this sends RST, even if it closes last.
         """
         if self.is_open and isinstance(self._stream, socket.socket):
             no_lingering = struct.pack("ii", 1, 0)

@@ -47,7 +47,7 @@ Payload = bytes | bytearray
 
 
 class Identity(Struct, frozen=True):
-    """Who dials, and with what."""
+    """The node that dials, and its credentials."""
 
     job: str
     node: str
@@ -91,7 +91,7 @@ def begin_connecting(address: Address) -> socket.socket:
 
 
 class Dialler(Protocol):
-    """Whoever has an address tried."""
+    """The owner of an attempt to connect."""
 
     loop: Loop
     identity: Identity

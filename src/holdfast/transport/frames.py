@@ -31,7 +31,7 @@ HANDSHAKE_LIMIT = 4096
 
 _LENGTH = struct.Struct("!I")
 _TLS_HANDSHAKE = 0x16
-"""The first byte of whoever speaks TLS; no frame begins with it, for it would be too long."""
+"""The first byte of a TLS client; no frame begins with it, for it would be too long."""
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ Rules
   that came over the node's control connection.
 - A client that dials several addresses at once gives its `Proof` on one of them at a time,
   and the server admits nobody without it. So a node is never admitted twice by accident.
-- Whoever is refused is told why (`Refusal`), except on a tether.
+- A refused client is told why (`Refusal`), except on a tether.
 - A node shows with its proof that it is the one that came before under its name: the *seal*, made
   of a secret that it drew at its start and of the server's identity. A seal is worth nothing at
   another server, and tells nobody the secret, which is sent, logged and journalled nowhere.
@@ -43,7 +43,7 @@ ADVICE = (
 
 
 class Opening(Struct, frozen=True, tag=True, omit_defaults=True):
-    """Who the client is and what for. All but the version may differ in other versions."""
+    """The client and its purpose. All but the version may differ in other versions."""
 
     version: int
     job: str = ""

@@ -123,7 +123,7 @@ Handler = Callable[[PageRequest, HttpReply], None]
 
 
 class Route(Struct, frozen=True):
-    """Who answers at a path. HEAD is answered by `get`, and its body left out."""
+    """The handlers of a path. HEAD is answered by `get`, and its body left out."""
 
     get: Handler | None = None
     post: Handler | None = None
@@ -151,7 +151,7 @@ def text_response(status: int, words: str) -> HttpResponse:
 
 
 def event(data: str, name: str = "", number: str = "") -> bytes:
-    """One server-sent event; whoever reconnects says the last `number` it has seen."""
+    """One server-sent event; a client that reconnects names the last `number` it has seen."""
     lines = [f"id: {number}"] if number else []
     lines += [f"event: {name}"] if name else []
     # A carriage return would end a line as well, and begin a field of the data's own.

@@ -73,14 +73,14 @@ class HttpServer:
         self._limit = descriptors.most(kind)
         self.buffers = PeerBuffers(loop)
         self.idle: Overdue[HttpPeer] = Overdue(loop, lambda: IDLE_S, _IDLE)
-        """Who has not asked anything yet, or not anything more."""
+        """Connections without a request at the moment."""
         self.unanswered: Overdue[HttpPeer] = Overdue(loop, lambda: ANSWER_S, _UNANSWERED)
         self.unread: Overdue[HttpPeer] = Overdue(loop, lambda: ANSWER_S, _UNREAD)
         self.lingering: Overdue[HttpPeer] = Overdue(loop, lambda: LINGER_S, _LINGERING)
         self._probes: FairTurns[HttpPeer] = FairTurns()
         self._others: FairTurns[HttpPeer] = FairTurns()
         self._wanting: dict[HttpPeer, None] = {}
-        """Who wants a turn and is not in line yet: never twice in the same turn of the loop."""
+        """Connections that want a turn and are not in line: one each in a turn of the loop."""
         self._next_turn: Cancellable | None = None
 
     # Connections.
@@ -150,7 +150,7 @@ class HttpServer:
     # What peers ask.
 
     def find(self, method: str, path: str) -> Route | HttpResponse:
-        """Who answers, or what the answer is where nobody does."""
+        """The handler, or the answer where there is none."""
         route = self.routes.get(path)
         if route is None:
             folders = [at for at in self.routes if at.endswith("/*") and path.startswith(at[:-1])]

@@ -149,7 +149,7 @@ R = TypeVar("R", bound=Refusable)
 
 
 class Overdue(Generic[R]):
-    """Who owes us something, oldest first, and one timer for all of them."""
+    """Connections that owe us something, oldest first, and one timer for all of them."""
 
     def __init__(self, loop: Loop, timeout_s: Callable[[], float], error: ProtocolError) -> None:
         self._loop, self._timeout_s, self._error = loop, timeout_s, error
@@ -193,10 +193,10 @@ class Overdue(Generic[R]):
 
 
 def handshakes(loop: Loop) -> Overdue[Refusable]:
-    """Who has not said yet what kind it is, and proved it."""
+    """Connections that have not told and proved their kind yet."""
     return Overdue(loop, lambda: HANDSHAKE_TIMEOUT_S, _SLOW)
 
 
 def greetings(loop: Loop) -> Overdue[Refusable]:
-    """Who was let in and has not said what for: its first word follows the welcome at once."""
+    """Admitted connections that have not sent their first message, which follows the welcome."""
     return Overdue(loop, lambda: GREETING_TIMEOUT_S, _MUTE)

@@ -5,8 +5,8 @@ them, or one for each. A host that has only some of them is not sure that it is 
 meant, and looks at the others every now and then, for as long as it hosts.
 
 Rules
-- Of two hosts of one job, the one with the higher nonce gives way. Whoever is sure of its place has
-  a lower one than whoever is not (`Server.give_way_to_the_sure`), so it never has to look.
+- Of two hosts of one job, the one with the higher nonce gives way. A host that is sure of its
+  place has a lower one than any other (`Server.give_way_to_the_sure`), so it never has to look.
 - A look ends at the challenge: nothing is proved, and nobody is admitted.
 - A coordinator of another job, or one that has no token where this one has, is nobody.
 """

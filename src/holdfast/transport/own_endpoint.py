@@ -179,7 +179,7 @@ def _leads_elsewhere(address: Address) -> bool:
 
 def _listen(endpoint: Endpoint, addresses: list[Address]) -> socket.socket:
     if is_loopback(endpoint):
-        # IPv4 first: whoever dials a name tries all of its addresses.
+        # IPv4 first: a client that dials a name tries all of its addresses.
         found = sorted(addresses, key=lambda address: address.family != socket.AF_INET)
         return listening_socket(found[0].sockaddr[0], endpoint.port)
     return listening_socket("", endpoint.port)

@@ -4,11 +4,11 @@ Rules
 1. From one address at most `SHARE_OF_ONE_ADDRESS` of the connections that there is room for are let
    in, so that others can come whatever it does. That is most of them: all nodes may be behind one
    address. Those that have not proved themselves do not count: they make room for each other.
-2. After `WRONG_TOKENS_FREE` wrong tokens from an address, whoever proves itself from there waits
-   for the answer, longer with each, up to `BRAKE_MOST_S`. A right token waits as long as a wrong
+2. After `WRONG_TOKENS_FREE` wrong tokens from an address, a client that proves itself from there
+   waits for the answer, longer with each, up to `BRAKE_MOST_S`. A right token waits as long as any
    one: else silence would tell that it was wrong. So the longest wait is well below the time that
    a node has to come back in (`Leases.reconnect_s`). After `FORGOTTEN_AFTER_S` all is forgiven.
-3. An IPv6 network of 64 bits counts as one address: whoever has one has all of it.
+3. An IPv6 network of 64 bits counts as one address: its owner has all of it.
 4. At most `ADDRESSES_MOST` addresses are remembered; the one that erred longest ago is forgotten.
 """
 

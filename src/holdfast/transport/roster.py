@@ -34,7 +34,7 @@ class Roster(Generic[C]):
 
     @property
     def nodes(self) -> frozenset[str]:
-        """Who has a control connection now."""
+        """Nodes with a control connection now."""
         return frozenset(self._controls)
 
     def __contains__(self, node: str) -> bool:
@@ -78,7 +78,7 @@ class Roster(Generic[C]):
 
     @property
     def tethered(self) -> frozenset[str]:
-        """Who has a tether now."""
+        """Nodes with a tether now."""
         return frozenset(self._tethers)
 
     def tethers(self, node: str) -> int:

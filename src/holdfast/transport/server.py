@@ -10,7 +10,7 @@ Rules
   node at the other end that all processes here are gone. Others on this machine may hold a
   tether too (`share_tether`); it lasts as long as one of them does.
 - A server that is `closed_because` of something says so to every node that dials it.
-- A name belongs to whoever was admitted with it first, which shows the same seal each time it
+- A name belongs to the node that was admitted with it first, which shows the same seal each time it
   comes. The name of this host's own node never comes from the network.
 - With TLS no end of a tether is clean: an end is TCP's word, not TLS's, and who is on the path can
   forge it, or use a ticket first. A node's death is then known when its lease is over.
@@ -80,7 +80,7 @@ class ExchangeHandlers(Protocol):
 
 
 class StoreService(Protocol):
-    """Who serves connections of the kind "store": `require` says why not, if not."""
+    """Serves connections of the kind "store"; `require` gives the reason if they are refused."""
 
     def require(self, round: int) -> None: ...
     def admit(self, connection: FramedConnection, round: int) -> None: ...
@@ -88,7 +88,7 @@ class StoreService(Protocol):
 
 
 class AdminService(Protocol):
-    """Serves connections of the kind "admin": those that only ask."""
+    """Serves connections of the kind "admin": clients with requests about the job."""
 
     def admit(self, connection: FramedConnection) -> None: ...
     def ended(self, connection: FramedConnection) -> None: ...
@@ -112,7 +112,7 @@ class Server:
         self.closed_because = ""
         """Why nodes are not admitted now, if they are not."""
         self.neighbours: Door | None = None
-        """Who takes connections that are for other jobs, if anybody does."""
+        """Takes connections that are for other jobs, where the port is shared."""
         self.admin: AdminService | None = None
         self.own_node = ""
         """Whose words do not come through here: the node that this server lives on."""
@@ -134,7 +134,7 @@ class Server:
         self._roster: Roster[FramedConnection] = Roster()
         self._tickets: dict[bytes, str] = {}
         self._seals: dict[str, bytes] = {}
-        """By whom each name was used first."""
+        """The seal with which each name was used first."""
 
     # What the owner does.
 
@@ -163,7 +163,7 @@ class Server:
 
     @property
     def nodes(self) -> frozenset[str]:
-        """Who has a control connection now."""
+        """Nodes with a control connection now."""
         return self._roster.nodes
 
     def send(self, node: str, tenure: Tenure, message: ToNode) -> bool:
@@ -377,7 +377,7 @@ class Server:
         """Raises `ProtocolError` where the name is another's."""
         known = self._seals.get(node)
         if node == self.own_node or (known is not None and not is_same(seal, known)):
-            # Not for good: whoever took the name may be gone when the next one leads.
+            # Not for good: the node with that name may be gone under the next coordinator.
             raise ProtocolError("name", f"the name {node} is another node's", permanent=False)
         if known is None and len(self._seals) >= SEALS_KEPT:
             self._forget_a_seal()

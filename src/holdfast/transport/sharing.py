@@ -50,7 +50,7 @@ LOOKS_AT_A_NAME = 100
 STRANGERS_TOLD = 4
 NAME_SHOWN = 200
 ANY, LOOPBACK = "any", "loopback"
-"""Who can come to a door: other machines too, or this one only."""
+"""From where a door can be reached: other machines too, or this one only."""
 
 _ours: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
@@ -69,7 +69,7 @@ class NameOfAnother(OSError):
     def __init__(self, holder: str) -> None:
         super().__init__(errno.EADDRINUSE, holder)
         self.holder = holder
-        """Who has it, in words."""
+        """The process that has it, in words."""
 
 
 class EndpointShare:
@@ -86,7 +86,7 @@ class EndpointShare:
         self._addresses = addresses
         self._claim = claim
         self.name_taken_by = ""
-        """Who else has the name of its claim or of its door, in words, if somebody has."""
+        """The other process that has the name of its claim or its door, in words; else empty."""
         self._listening: socket.socket | None = None
         self._door: Door | None = None
         self._watch: socket.socket | None = None

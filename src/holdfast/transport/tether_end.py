@@ -1,7 +1,7 @@
 """Our end of a tether, watched for the end of everything at the other.
 
-An orderly end (FIN) says that all who held the other end are gone: whoever lets go of a tether
-for another reason resets it. A reset, or silence, says nothing.
+An orderly end (FIN) says that all processes that held the other end are gone: one that drops a
+tether for another reason resets it. A reset, or silence, says nothing.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Rules
 - With TLS, everything is inside it but the tether. A TLS server writes on every connection
   it accepts, and on a tether nothing may ever be written: unread bytes would turn the FIN of
   a dying node into a reset. Nor would TLS add anything there, since the end of a connection
-  is told by TCP and not by TLS: a process that is killed signs nothing any more, and whoever is on
-  the path can send a FIN in its name. So with TLS the end of a tether is believed by nobody, and
+  is told by TCP and not by TLS: a process that is killed signs nothing any more, and an
+  attacker on the path can send a FIN in its name. So with TLS a tether's end proves nothing, and
   a node's death is known when its lease is over (`transport.server`, `node.elected`).
 - Files that cannot be used are a `UsageError`, at start.
 

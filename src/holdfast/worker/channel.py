@@ -113,7 +113,7 @@ def address_of(name: str) -> str:
 
 
 def encode(message: dict[str, Any]) -> bytes:
-    """One packet, with the local rank for whom it speaks."""
+    """One packet, with the local rank that it speaks for."""
     import json
 
     local_rank = os.environ.get("LOCAL_RANK", "")

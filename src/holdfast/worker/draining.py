@@ -101,7 +101,7 @@ class _DrainWatch:
         """The page of the agent. `page` is another one while the next question is looked at."""
 
     def open(self) -> mmap | bytes:
-        """Ask for the page; whoever has it is told when the agent is."""
+        """Ask for the page; a process that has it hears when the agent does."""
         name = os.environ.get(VARIABLE)
         self._attempts += 1
         if not name or self._attempts > ATTEMPTS:

@@ -5,9 +5,9 @@ Rules
    `{"message": {"message": "<Type>: <text>", "extraInfo": {"py_callstack": "…",
    "timestamp": "<seconds>"}}}`. What we add lies under `extraInfo`.
 2. The file appears whole or not at all: it is written beside its place and renamed.
-3. Whoever writes it is already failing, so nothing here makes matters worse: a file that
+3. Its writer is already failing, so nothing here makes matters worse: a file that
    cannot be written costs one line on stderr.
-4. Whoever reads it reads foreign input: anything but a plain file of a sane size that holds a
+4. Its reader reads foreign input: anything but a plain file of a sane size that holds a
    JSON object counts as nothing, and reading neither raises nor waits.
 
 This module is also loaded by its path into interpreters as old as Python 3.8, in which
@@ -38,7 +38,7 @@ def path_from_environment(environ: Mapping[str, str]) -> str | None:
 def write(path: str, exception: BaseException, *, only_if_absent: bool = False) -> None:
     """Leave `exception` at `path`. Never raises because the file cannot be written.
 
-    With `only_if_absent`, what is already there stays: whoever wrote it knew more.
+    With `only_if_absent`, what is already there stays: its writer knew more.
     """
     if only_if_absent and is_present(path):
         return

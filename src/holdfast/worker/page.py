@@ -5,7 +5,7 @@ Rules
    and a sign costs no system call.
 2. A page belongs to one worker of one round. Nothing in it was there before, and nothing of it is
    there afterwards: it is memory without a name (`memfd`), which goes with the last who holds it.
-3. A sign is whole when `BEGUN` and `DONE` are equal: whoever reads looks at `DONE` first and at
+3. A sign is whole when `BEGUN` and `DONE` are equal: a reader looks at `DONE` first and at
    `BEGUN` last, and looks again where they differ. Of a worker that died in between, the last
    value of each word is taken as it is.
 4. Times are those of `time.monotonic`, which all processes of a machine have in common, and which
@@ -69,8 +69,8 @@ class Page:
     """A page as the worker has it: the same memory as whole numbers and as floats."""
 
     def __init__(self, memory: memoryview | None) -> None:
-        """Without memory of the agent's, it is the worker's own: what is written is read by nobody,
-        and whoever writes need not ask."""
+        """Without memory of the agent's, it is the worker's own: writers need not ask, and nothing
+        reads it."""
         self.is_shared = memory is not None
         whole = memory if memory is not None else memoryview(bytearray(SIZE))
         self.bytes = whole

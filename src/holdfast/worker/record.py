@@ -1,7 +1,7 @@
 """`record`: a decorator that leaves the error of a worker where its agent finds it.
 
 Rules
-1. What is raised goes on to whoever called, unchanged; only the error file is added.
+1. An exception goes on to the caller, unchanged; only the error file is added.
 2. `SystemExit(0)` is success and becomes a plain return. Any other exit, and an
    interrupt from the keyboard, is somebody's decision and not an error to explain.
 3. An exception that stands for a failed child (it has `get_first_failure()`, as PyTorch's

@@ -3,8 +3,8 @@
 Rules
 1. Some schedulers send such a signal to every process of a node. A worker that asks is told by its
    agent where all save: so it goes on, from when it first asks until it ends.
-2. Only the main thread can do so, and only for signals that nobody has handled: whoever has a
-   handler keeps it, also one that comes later.
+2. Only the main thread can do so, and only for signals that have no handler: an existing
+   handler stays, and so does one that comes later.
 3. A signal that came to this worker alone ends it, when it asks once more after `ALONE_S` and there
    is still nothing to save.
 4. The worker says on the page that it shares with its agent which signals do not end it. The agent

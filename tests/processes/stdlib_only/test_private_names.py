@@ -24,17 +24,19 @@ from holdfast.processes.stdlib_only import private_names
 from ...taking_away import TAKE_AWAY, taking_away
 
 SOURCE = Path(holdfast.__file__).parent
-NEIGHBOURS = (SOURCE / "processes" / "stdlib_only", SOURCE / "processes" / "zygote")
+STDLIB_ONLY = "holdfast.processes.stdlib_only"
 DEADLINE_S = 60.0
 
 
 def run(text: str, folder: Path) -> list[str]:
-    """Run a program that has the module as a neighbour, as the zygote does; the lines it prints."""
+    """Run a program that has the module; the lines it prints."""
     program = folder / "program.py"
-    program.write_text("import private_names\n" + textwrap.dedent(text))
+    program.write_text(
+        "from holdfast.processes.stdlib_only import private_names\n" + textwrap.dedent(text)
+    )
     ended = subprocess.run(
         [sys.executable, program],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, NEIGHBOURS))},
+        env={**os.environ, "PYTHONPATH": str(SOURCE.parent)},
         cwd=folder,
         capture_output=True,
         text=True,
@@ -99,7 +101,7 @@ def test_a_zygote_can_tell_at_once_what_it_lacks(tmp_path: Path) -> None:
     """All but what is needed only where the program's modules have loaded it is loaded."""
     text = """
         import sys
-        import zygote_server
+        from holdfast.processes.zygote import zygote_server
         needed = [name for name in private_names.NAMES.values() if 'a warm start' in name.users]
         rare = {'logging', 'tempfile', 'threading', 'warnings'}
         print({name.module for name in needed} - set(sys.modules) - rare)
@@ -107,14 +109,25 @@ def test_a_zygote_can_tell_at_once_what_it_lacks(tmp_path: Path) -> None:
     assert run(text, tmp_path) == ["set()"]
 
 
+STDLIB_ONLY = "holdfast.processes.stdlib_only"
+LOADED = [
+    "__future__",
+    "holdfast",
+    "holdfast.processes",
+    STDLIB_ONLY,
+    f"{STDLIB_ONLY}.private_names",
+]
+
+
 def test_loading_it_loads_nothing_else(tmp_path: Path) -> None:
-    text = """
+    text = f"""
         import subprocess, sys
-        words = 'import sys; before = set(sys.modules); import private_names as new; '
-        words += 'print(sorted(set(sys.modules) - before))'
+        words = 'import sys; before = set(sys.modules); import {STDLIB_ONLY}.private_names; '
+        words += 'print(*sorted(set(sys.modules) - before))'
         print(subprocess.check_output([sys.executable, '-S', '-c', words], text=True), end='')
     """
-    assert run(text, tmp_path) == ["['__future__', 'private_names']"]
+    packages = f"__future__ holdfast holdfast.processes {STDLIB_ONLY}"
+    assert run(text, tmp_path) == [f"{packages} {STDLIB_ONLY}.private_names"]
 
 
 # --- what it is for -----------------------------------------------------------------------

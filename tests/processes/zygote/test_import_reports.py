@@ -1,4 +1,4 @@
-"""How imports are seen, in a program that has the modules of the zygote as neighbours."""
+"""How imports are seen, in a program that has the module of the zygote."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 
 import holdfast
 
-PROCESSES = Path(holdfast.__file__).parent / "processes"
-NEIGHBOURS = (PROCESSES / "stdlib_only", PROCESSES / "zygote")
+SOURCE = Path(holdfast.__file__).parents[1]
+IMPORT = "from holdfast.processes.zygote import import_reports\n"
 DEADLINE_S = 60.0
 
 
@@ -22,10 +22,10 @@ def run(text: str, folder: Path) -> list[str]:
     (folder / "package.py").write_text("import sys, inner\nframe = sys._getframe()")
     (folder / "inner.py").write_text("")
     (folder / "broken.py").write_text("1 / 0")
-    (folder / "program.py").write_text("import import_reports\n" + textwrap.dedent(text))
+    (folder / "program.py").write_text(IMPORT + textwrap.dedent(text))
     ended = subprocess.run(
         [sys.executable, "program.py"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, NEIGHBOURS))},
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
         cwd=folder,
         capture_output=True,
         text=True,
@@ -108,7 +108,7 @@ UNSEEN = {
             def __iter__(self):
                 return iter(old)
         old = [*sys.meta_path, PathFinder]
-        sys.path += os.environ['PYTHONPATH'].split(os.pathsep)
+        sys.path.append(os.path.dirname(import_reports.__file__))
         sys.meta_path = First()
         """,
     "a loader has no such method": """

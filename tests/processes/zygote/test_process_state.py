@@ -1,6 +1,6 @@
 """What an import changes outside of modules is seen, and so is what a program has set before.
 
-All in one interpreter of its own, which finds these files as the zygote does.
+All in one interpreter of its own.
 """
 
 from __future__ import annotations
@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from holdfast.processes import stdlib_only, zygote
+import holdfast
 
 FINDER = "type('Finder', (), {'find_spec': lambda *_: None})()"
 CHANGES = {
@@ -60,9 +61,7 @@ SETTINGS = {
 """What a program may set before an import that does so too; no name: in any order."""
 LOOK = """
 import json, locale, logging, random, sys
-sys.path[:0] = {folders!r}
-from process_state import State
-del sys.path[:{count}]
+from holdfast.processes.zygote.process_state import State
 found = []
 for statement in {statements!r}:
     before = State()
@@ -73,11 +72,10 @@ sys.__stdout__.write(json.dumps(found))
 
 
 def run(text: str, **values: object) -> str:
-    folders = [*zygote.__path__, *stdlib_only.__path__]
-    text = text.format(folders=folders, count=len(folders), **values)
+    text = text.format(**values)
     done = subprocess.run(
         [sys.executable, "-c", text],
-        env={"LC_ALL": "C", "HOME": "/"},
+        env={"LC_ALL": "C", "HOME": "/", "PYTHONPATH": str(Path(holdfast.__file__).parents[1])},
         capture_output=True,
         text=True,
         check=True,

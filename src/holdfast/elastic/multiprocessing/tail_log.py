@@ -4,8 +4,7 @@ Rules
 1. Lines are whole: one that is written in pieces is shown when it ends, or when the tail stops.
    One without an end is shown in pieces of `LONGEST_LINE`.
 2. After `stop`, all that stood in the files when it was called has been shown.
-3. Nothing polls where the kernel tells of changes (`file_news`); elsewhere the files are looked
-   at every `interval_sec`.
+3. The files are looked at every `interval_sec`. Nothing but what is shown depends on it.
 4. What goes wrong with one file, or with showing its lines, is logged by `stop`; the other files
    are followed on.
 
@@ -24,8 +23,6 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from typing import TextIO
-
-from holdfast.runtime.file_news import OVERFLOW, FileNews
 
 __all__ = ["TailLog", "tail_logfile"]
 
@@ -51,15 +48,11 @@ def tail_logfile(
     interval_sec: float,
     log_line_filter: Filter | None = None,
 ) -> None:
-    """Show the lines of one file until `finished` is set, looking every `interval_sec`.
-
-    An event can be waited for, but not together with a file: `TailLog` need not look.
-    """
+    """Show the lines of one file until `finished` is set, looking every `interval_sec`."""
     followed = _Followed(file, header, dst, log_line_filter or _everything)
     try:
         while not finished.wait(interval_sec):
-            if followed.is_open():
-                followed.show_what_is_there()
+            followed.show_what_is_there()
         followed.show_the_rest()
     finally:
         followed.close()
@@ -90,8 +83,9 @@ class TailLog:
         }
         self._interval_s = max(interval_sec, SHORTEST_INTERVAL_S)
         self._process = os.getpid()
-        self._following: _Following | None = None
         self._thread: threading.Thread | None = None
+        self._ending = threading.Event()
+        self._problems: dict[int, Exception] = {}
         self._stopped = False
 
     def start(self) -> TailLog:
@@ -99,9 +93,8 @@ class TailLog:
         if self._stopped:
             raise RuntimeError("a TailLog that was stopped cannot be started again")
         if self._thread is None and self._followed:
-            self._following = _Following(self._followed, self._interval_s)
             label = f"{type(self).__qualname__}_{self._name}"
-            self._thread = threading.Thread(target=self._following.run, name=label, daemon=True)
+            self._thread = threading.Thread(target=self._follow, name=label, daemon=True)
             self._thread.start()
             atexit.register(self.stop)
         return self
@@ -110,12 +103,12 @@ class TailLog:
         """Show what stands in the files by now, and end. Raises nothing."""
         if os.getpid() != self._process:
             return  # A fork has no thread to stop, and the files are its parent's to show.
-        if self._following is not None and self._thread is not None:
+        if self._thread is not None:
             atexit.unregister(self.stop)
-            self._following.ring()
+            self._ending.set()
             self._thread.join()
-            problems, self._following, self._thread = self._following.problems, None, None
-            for key, problem in problems.items():
+            self._thread = None
+            for key, problem in self._problems.items():
                 logger.exception("the end of %s%s is not shown", self._name, key, exc_info=problem)
         self._stopped = True
 
@@ -123,82 +116,29 @@ class TailLog:
         """Whether `stop` was called, and is through."""
         return self._stopped
 
-
-class _Following:
-    """What the thread of a tail does, until its bell is rung."""
-
-    def __init__(self, followed: Mapping[int, _Followed], interval_s: float) -> None:
-        self._followed, self._interval_s = followed, interval_s
-        self._bell = os.eventfd(0, os.EFD_CLOEXEC)
-        self._news = FileNews(self._bell)
-        self._marks: dict[int, int] = {}
-        """By which news of a file come, or of the folder where it is to appear."""
-        self._heard: set[int] = set()
-        """Files that are open, and of which news come."""
-        self.problems: dict[int, Exception] = {}
-
-    def ring(self) -> None:
-        os.eventfd_write(self._bell, 1)
-
-    def run(self) -> None:
+    def _follow(self) -> None:
         try:
-            due: set[int] | None = set(self._followed)
-            while due is not None:
-                self._for_each(due, self._look)
-                due = self._wait()
-            self._for_each(set(self._followed), lambda key: self._followed[key].show_the_rest())
+            while not self._ending.wait(self._interval_s):
+                self._for_each(_Followed.show_what_is_there)
+            self._for_each(_Followed.show_the_rest)
         finally:
-            self._news.close()
-            os.close(self._bell)
             for followed in self._followed.values():
                 followed.close()
 
-    def _for_each(self, keys: set[int], do: Callable[[int], None]) -> None:
-        for key in sorted(keys - self.problems.keys()):
+    def _for_each(self, show: Callable[[_Followed], None]) -> None:
+        for key in sorted(self._followed.keys() - self._problems.keys()):
             try:
-                do(key)
+                show(self._followed[key])
             except Exception as error:  # noqa: BLE001 - destination and filter are the user's own
-                self.problems[key] = error
-                self._listen_to(key, None)
-
-    def _look(self, key: int) -> None:
-        followed = self._followed[key]
-        if not followed.is_open():
-            self._listen_to(key, self._news.watch_for(followed.path))
-            if not followed.is_open():  # It may have come before the watch.
-                return
-        if key not in self._heard:
-            mark = self._news.watch_file(followed.descriptor)
-            self._listen_to(key, mark)
-            if mark is not None:
-                self._heard.add(key)
-        followed.show_what_is_there()
-
-    def _listen_to(self, key: int, mark: int | None) -> None:
-        """Have the news under this mark, and no others, be those of a file."""
-        old = self._marks.pop(key, None)
-        if mark is not None:
-            self._marks[key] = mark
-        if old is not None and old not in self._marks.values():
-            self._news.forget(old)
-
-    def _wait(self) -> set[int] | None:
-        """The files to look at next; None when the bell rang."""
-        unheard = self._followed.keys() - self._marks.keys() - self.problems.keys()
-        marks = self._news.wait(self._interval_s if unheard else None)
-        if marks is None:
-            return None
-        if not marks or OVERFLOW in marks:
-            return set(self._followed)
-        return {key for key, mark in self._marks.items() if mark in marks} | unheard
+                self._problems[key] = error
 
 
 class _Followed:
     """One file, and how far its lines have been shown."""
 
     def __init__(self, path: str, header: str, dst: TextIO, shown: Filter) -> None:
-        self.path, self._header, self._dst, self._shown = path, header, dst, shown
-        self.descriptor = -1
+        self._path, self._header, self._dst, self._shown = path, header, dst, shown
+        self._descriptor = -1
         decoder = codecs.getincrementaldecoder(locale.getencoding())("replace")
         self._decoder = io.IncrementalNewlineDecoder(decoder, translate=True)
         self._position = 0
@@ -206,21 +146,23 @@ class _Followed:
         """Of the line that has not ended."""
         self._length = 0
 
-    def is_open(self) -> bool:
+    def _is_open(self) -> bool:
         """Whether the file is there. Raises OSError where it cannot be opened."""
-        if self.descriptor < 0:
+        if self._descriptor < 0:
             try:
-                self.descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+                self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             except (FileNotFoundError, NotADirectoryError):
                 return False
         return True
 
     def show_what_is_there(self) -> None:
         """Show whole lines, up to where the file ends now: a fast writer does not keep us."""
-        end = os.fstat(self.descriptor).st_size
+        if not self._is_open():
+            return
+        end = os.fstat(self._descriptor).st_size
         while True:
             try:
-                block = os.read(self.descriptor, _READ_BYTES)
+                block = os.read(self._descriptor, _READ_BYTES)
             except BlockingIOError:  # It is a pipe.
                 return
             self._position += len(block)
@@ -230,10 +172,9 @@ class _Followed:
 
     def show_the_rest(self) -> None:
         """Show all that is there, and a last line that has not ended."""
-        if self.is_open():
-            self.show_what_is_there()
-            self._take(self._decoder.decode(b"", final=True))
-            self._show("")
+        self.show_what_is_there()
+        self._take(self._decoder.decode(b"", final=True))
+        self._show("")
 
     def _take(self, text: str) -> None:
         *ended, rest = text.split("\n")
@@ -253,6 +194,6 @@ class _Followed:
             self._dst.write(f"{self._header}{line}")
 
     def close(self) -> None:
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-            self.descriptor = -1
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

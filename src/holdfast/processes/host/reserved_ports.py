@@ -25,7 +25,7 @@ class ReservedPort:
         self._socket.listen(socket.SOMAXCONN)
 
     def duplicate(self) -> int:
-        """A descriptor of the same socket, for whoever is to serve it."""
+        """A descriptor of the same socket, for the process that is to serve it."""
         return os.dup(self._socket.fileno())
 
     def release(self) -> None:

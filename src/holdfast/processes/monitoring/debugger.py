@@ -1,7 +1,7 @@
 """What py-spy sees of a worker, where it is installed and the kernel lets it look.
 
 Rules
-1. It adds to what workers say of themselves (`monitoring.stacks`), and nothing waits for it for long:
+1. It adds to what workers say of themselves (`monitoring.stacks`); nothing waits for it for long:
    each look has a limit, and so have all of one snapshot together. What comes later is dropped.
 2. A worker that gave no stack (a plain command that runs Python, `python -I`) is looked at without
    being stopped, whenever stacks are taken.

@@ -1,6 +1,6 @@
 """The memory that the workers of a round write their stacks to, each to its own.
 
-Apart from what is done with it (`monitoring.stacks`), because each job has it from its start, and few
+Apart from what is done with it (`monitoring.stacks`): each job has it from its start, and few
 are ever asked for a stack.
 """
 

@@ -4,7 +4,7 @@ Each worker has a handler, put in before its program began (`stdlib_only.stack_h
 appends the stacks of its threads to memory of ours when it gets a signal. The signal is sent to a
 process only while it is pinned, below our spawner and catching it. Nobody tells when a handler is
 done, so what it wrote is read when it has not grown between two looks. Who has not answered by then
-is looked at with py-spy, where that is to be had (`monitoring.debugger`), and else described by what
+is looked at with py-spy, where that is installed (`monitoring.debugger`), else described by what
 the kernel says of it alone. A timer in each worker that writes its stack unasked (`faulthandler`'s
 `dump_traceback_later`) would be a thread of ours in every program: Python then warns of each fork
 that the program makes, and the one timer there is may be the program's own.

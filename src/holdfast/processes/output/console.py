@@ -26,7 +26,7 @@ queue has no limit of its own: those who can wait (readers of workers' pipes) as
 write.
 
 A console that has taken nothing for `UNREAD_S` while so much waits is one that nobody reads:
-Ctrl-S, a pager that stands still. Whoever has its text in a file too then need not wait: it tells
+Ctrl-S, a pager that stands still. A writer whose text is in a file too then need not wait: it tells
 how much it leaves out (`leave_out`), and that is said in its place once the queue has become
 short again. A console that is only slow is waited for.
 """
@@ -225,7 +225,7 @@ class Outlet:
         try:
             mode = os.fstat(self.descriptor).st_mode
         except OSError:
-            self._gone = True  # closed by whoever started us: nothing is ever transmitted
+            self._gone = True  # Closed by our parent: nothing is ever transmitted.
             return len
         if stat.S_ISSOCK(mode):
             self._own = peer = socket.socket(fileno=os.dup(self.descriptor))

@@ -1,7 +1,7 @@
 """What a `LogsDest` says, for all who start processes by one.
 
 A `LogsDest`, PyTorch's or ours, has the paths of every local rank. The empty path stands for
-the stream of whoever starts the processes, `os.devnull` for nowhere. A stream under `tee_…` is
+the stream of the process that starts them, `os.devnull` for nowhere. A stream under `tee_…` is
 shown as well as kept; which path stands there does not matter, unless it is `os.devnull`.
 """
 
@@ -28,7 +28,7 @@ class Destination(Protocol):
 
 
 def place_in(destination: Destination, local_rank: int, number: int) -> StreamDestination:
-    """Where a stream goes; a place without a file is the stream of whoever starts it."""
+    """Where a stream goes; without a file, to the stream of the process that starts it."""
     if number == STDOUT:
         kept, teed = destination.stdouts, destination.tee_stdouts
     else:

@@ -59,7 +59,7 @@ class Footer:
         return self._take_away()
 
     def begin_anew(self) -> None:
-        """Whoever moved the cursor is gone."""
+        """The process that moved the cursor is gone."""
         self._moves = False
         self._carried = b""
 

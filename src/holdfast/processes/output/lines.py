@@ -7,7 +7,7 @@ Rules
   size.
 - Any byte may come, in blocks of any size.
 - What was written is shown within a fraction of a second, whether or not its line has ended, on
-  terminals, pipes and files alike: whoever follows a log sees a progress bar move, and an agent
+  terminals, pipes and files alike: a reader of a log sees a progress bar move, and an agent
   that is killed takes nothing along that could have been out.
 
 How a line that has not ended is shown (`LineView`). Whole lines go out at once. The start of a

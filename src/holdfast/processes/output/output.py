@@ -77,7 +77,7 @@ class WorkerStream:
         self._child_open = True
 
     def hand_over(self) -> int:
-        """The end that the worker gets, for whoever closes it from now on."""
+        """The end that the worker gets; the caller closes it from now on."""
         self._child_open = False
         return self.child_end
 
@@ -105,7 +105,7 @@ def inherited(number: int) -> WorkerStream:
     """A stream of the worker that is the very one of this process."""
     try:
         return WorkerStream(os.dup(number))
-    except OSError:  # Whoever started this process closed it.
+    except OSError:  # Our parent closed it.
         return WorkerStream(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC))
 
 
@@ -284,7 +284,7 @@ class Surroundings(Struct, frozen=True):
     lane: Lane = AT_ONCE
     """Where files are written."""
     recent: RecentOutput | None = None
-    """Who keeps the last of it, for whoever asks."""
+    """The recent output of all workers, which keeps the last lines; None where nothing is kept."""
 
 
 class WorkerStreams:
@@ -298,7 +298,7 @@ class WorkerStreams:
         """Whether each of them is a file, which is not closed on a loop."""
 
     def hand_over(self) -> list[int]:
-        """The descriptors that the worker gets; whoever takes them closes them."""
+        """The descriptors that the worker gets; the caller closes them."""
         return [stream.hand_over() for stream in self._streams]
 
     def set_pid(self, pid: int) -> None:

@@ -1,4 +1,4 @@
-"""What workers wrote last, kept for whoever asks (`holdfast logs`, a dashboard).
+"""The last output of workers, kept for `holdfast logs` and the dashboard.
 
 Rules
 1. Of each stream of each worker the last `KEPT_BYTES` are kept, as blocks with the time at which

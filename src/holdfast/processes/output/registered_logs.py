@@ -138,7 +138,7 @@ class RegisteredLayout:
                 if stat.S_ISREG(os.lstat(path).st_mode):
                     os.truncate(path, 0)
             except OSError:
-                pass  # It is not there, or whoever opens it will say what is wrong with it.
+                pass  # It is not there, or opening it later will tell what is wrong with it.
 
 
 # Making one.

@@ -24,13 +24,13 @@ PIPE_BYTES_MAX = 1024 * 1024
 PIPE_BYTES_DEFAULT = 64 * 1024
 
 _PIPE_BYTES_ALL_WORKERS = 16 * 1024 * 1024
-"""What all pipes of one node may take together. The kernel counts pipes by user, and whoever
-exceeds the allowance (64 MiB) gets tiny pipes from then on, in all programs."""
+"""The memory of all pipes of one node. The kernel counts pipes by user: a user that exceeds the
+allowance (64 MiB) gets tiny pipes from then on, in all programs."""
 _DEFAULT_PREFIX = "[${role_name}${local_rank}]:"
 
 
 class WorkerIdentity(Struct, frozen=True):
-    """Who writes: all that a prefix can name, except for the process id."""
+    """The worker that writes: all that a prefix can name, except for the process id."""
 
     local_rank: int
     rank: int

@@ -1,18 +1,17 @@
 """How a spawner makes a process: a fork that nothing can disturb, and what becomes of it.
 
-Standard library only: the spawner loads this file by path.
+Standard library only: for the spawner.
 """
 
 from __future__ import annotations
 
 import os
 
+from holdfast.processes.stdlib_only import linux
+
 TYPE_CHECKING = False
-if TYPE_CHECKING or __package__:
-    from holdfast.processes.stdlib_only import linux
+if TYPE_CHECKING:
     from holdfast.processes.stdlib_only.private_messages import Execute
-else:
-    import linux
 
 
 def fork_shielded() -> int:

@@ -1,4 +1,4 @@
-"""The guardian: a process between a spawner and whoever started it, that only waits.
+"""The guardian: a process between a spawner and its parent, that only waits.
 
 When a spawner is killed, what its workers started comes up to the next subreaper above. The
 agent of `holdfast run` is one and cleans up. A process that merely uses our library must not be
@@ -8,7 +8,7 @@ place; it then ends as the spawner did.
     caller ── guardian ── spawner ── workers
 
 When the guardian is killed, a pipe that only it holds ends, by which the spawner ends too, with
-all that is below it. Standard library only: the spawner loads this file by path.
+all that is below it. Standard library only: for the spawner.
 """
 
 from __future__ import annotations
@@ -17,11 +17,7 @@ import contextlib
 import os
 import signal
 
-TYPE_CHECKING = False
-if TYPE_CHECKING or __package__:
-    from holdfast.processes.stdlib_only import linux
-else:
-    import linux
+from holdfast.processes.stdlib_only import linux
 
 
 def run_under_guardian() -> int:

@@ -17,7 +17,7 @@ Rules
    of another user (after `sudo`) may not be signalled at all: it is named, and left.
 
 It is started as a script (`spawner_entry.py`), so it imports nothing of Holdfast but its
-neighbours in this folder, by path.
+other small processes.
 
 What it is asked and what it answers is in `private_messages.py`.
 """
@@ -30,22 +30,14 @@ import selectors
 import signal
 import socket
 
-TYPE_CHECKING = False
-if TYPE_CHECKING or __package__:
-    from collections.abc import Callable
+from holdfast.processes.spawner import fork, guardian, zygote_process
+from holdfast.processes.spawner.fork import close_all
+from holdfast.processes.stdlib_only import linux, wire
+from holdfast.processes.stdlib_only import private_messages as messages
 
-    from holdfast.processes.spawner import fork, guardian, zygote_process
-    from holdfast.processes.spawner.fork import close_all
-    from holdfast.processes.stdlib_only import linux, wire
-    from holdfast.processes.stdlib_only import private_messages as messages
-else:
-    import fork
-    import guardian
-    import linux
-    import private_messages as messages
-    import wire
-    import zygote_process
-    from fork import close_all
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class ZygoteChild:
@@ -374,7 +366,7 @@ class Spawner:
     def kill_below(self) -> None:
         """SIGKILL to all that is below, but the zygote; say so once nothing is left.
 
-        Called again after every exit: children of the dead come up to us, and whoever
+        Called again after every exit: children of the dead come up to us, and a process that
         forked between the look and the kill is caught the next time.
         """
         alive = []
@@ -465,7 +457,7 @@ def main(
     *,
     guarded: bool = False,
 ) -> None:
-    """Be a spawner for whoever has the other end of the socket. Never returns.
+    """Be a spawner for the process at the other end of the socket. Never returns.
 
     `zygote` is what `zygote_process.start` gave, if one was started already.
     """

@@ -9,11 +9,7 @@ from __future__ import annotations
 
 import os
 
-TYPE_CHECKING = False
-if TYPE_CHECKING or __package__:
-    from holdfast.processes.stdlib_only import private_names
-else:
-    import private_names
+from holdfast.processes.stdlib_only import private_names
 
 _PROCESSES = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _SCRIPT = os.path.join(_PROCESSES, "zygote", "zygote.py")

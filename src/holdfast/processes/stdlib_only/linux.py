@@ -14,13 +14,11 @@ import signal
 import socket
 import time
 
+from holdfast.processes.stdlib_only import private_names
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-if TYPE_CHECKING or __package__:
-    from holdfast.processes.stdlib_only import private_names
-else:
-    import private_names
 
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
@@ -427,7 +425,7 @@ class Patience:
 def kill_all_below(root: int, give_up_after_s: float = 5.0) -> list[ProcessEntry]:
     """SIGKILL and reap everything below this process, a subreaper, until nothing is left.
 
-    Whoever forked between the look and the kill comes up to us and is caught the next time
+    A process that forked between the look and the kill comes up to us and is caught the next time
     round. Processes that are stuck in the kernel are left to it when the time is over, which
     begins when nobody is spared any more. Returns those that are left: also such that this process
     may not signal, which are not waited for.

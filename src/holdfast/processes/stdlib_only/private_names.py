@@ -228,7 +228,7 @@ def preparation_data(name: str) -> dict[str, Any]:
 
 @uses(SPAWN, "multiprocessing.context", "set_spawning_popen")
 def set_packing(packing: Any) -> None:
-    """Whom pickling asks, in this thread, for descriptors of the process that is to be."""
+    """The source from which pickling takes, in this thread, the descriptors of a new process."""
     from multiprocessing import context
 
     context.set_spawning_popen(packing)

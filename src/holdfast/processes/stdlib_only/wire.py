@@ -18,13 +18,11 @@ import socket
 import struct
 from collections import deque
 
-TYPE_CHECKING = False
-if TYPE_CHECKING or __package__:
-    from collections.abc import Callable
+from holdfast.processes.stdlib_only.private_messages import Message
 
-    from holdfast.processes.stdlib_only.private_messages import Message
-else:
-    from private_messages import Message
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 STORE = "store"
 """The name of the one process in requests that is no worker: it serves PyTorch's store."""

@@ -1,18 +1,18 @@
-"""What is read of the environment and of the arguments while modules are imported ahead.
+"""Watches what modules read of the environment and the arguments while they are imported ahead.
 
 Rules
 1. Some variables differ from worker to worker or from round to round (`RANK`). Asking for the
-   value of one, by its name, is a *question* that only a worker can answer: whoever asked is told
-   to the one who watches, who decides (`ask`).
+   value of one, by its name, is a *question* that only a worker can answer: `ask` is called, and
+   decides.
 2. That such a variable is there is the same in every worker, and no question.
-3. Going through the whole environment is no question either. Who goes through it meets the names
+3. Going through the whole environment is no question either. A loop over it meets the names
    of a worker's variables, each with a stand-in for its value. Nothing comes of a stand-in that is
    passed over (`if name.startswith("TQDM_")`); to use one is a question, as in rule 1; one that is
    kept in a dictionary, because the environment was copied, is replaced by the value once there is
    a worker (`fill_in`); one that is kept in any other way is told (`kept_elsewhere`).
 4. `sys.argv` is watched too: what is in it may differ between workers.
 
-Standard library only: loaded by path, in the zygote.
+Standard library only: for the zygote.
 """
 
 from __future__ import annotations
@@ -22,14 +22,12 @@ import os
 import sys
 import weakref
 
+from holdfast.processes.stdlib_only import private_names
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Any
-
-    from holdfast.processes.stdlib_only import private_names
-else:
-    import private_names
 
 _METHODS = ("__getitem__", "__setitem__", "__delitem__", "__iter__", "__contains__")
 _NOT_A_USE = frozenset({
@@ -130,12 +128,12 @@ class EnvironmentWatch:
                 sys.argv = self._argv
 
     def show_arguments(self, argv: list[str]) -> None:
-        """In a worker: whoever is looking at `sys.argv` right now sees these."""
+        """In a worker: code that is looking at `sys.argv` right now sees these."""
         if self._arguments is not None:
             self._arguments[:] = argv
 
     def answer(self, name: str) -> str:
-        """The value of a worker's variable, for whoever has a stand-in of it."""
+        """The value of a worker's variable, for code that has a stand-in of it."""
         if vars(Environment)["__getitem__"] is not self._plain["__getitem__"]:
             self._ask("reads", name)
         return os.environ.get(name, "")

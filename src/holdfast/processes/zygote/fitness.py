@@ -3,7 +3,7 @@
 Rule: importing it here must be what it is in a worker (rule 2 of `zygote.py`). Whatever says
 otherwise, or might, comes back as a reason in words, and the module is left to the workers.
 
-Standard library only: loaded by path, in the zygote.
+Standard library only: for the zygote.
 """
 
 from __future__ import annotations
@@ -13,22 +13,17 @@ import signal
 import sys
 from importlib.machinery import PathFinder
 
+from holdfast.processes.stdlib_only import linux, private_names
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from holdfast.processes.stdlib_only import linux, private_names
-    from holdfast.processes.zygote import run_as_main
-else:
-    import linux
-    import private_names
-    import run_as_main
-
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 HARMLESS_THREADS = frozenset({
     # It gives memory back to the kernel. jemalloc knows of forks; in a process that has lost it,
-    # that is done by whoever frees memory.
+    # that is done by the thread that frees memory.
     "jemalloc_bg_thd",
 })  # fmt: skip
 HARMLESS_DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "pts/", "ptmx")
@@ -146,8 +141,7 @@ def why_only_cold(own_tree: OwnTree) -> str:
         return lacking
     if threads_left():
         return "the interpreter itself starts a thread (sitecustomize?)"
-    loaded = {name.partition(".")[0] for name in sys.modules}.difference(run_as_main.OWN_MODULES)
-    for name in sorted(loaded):
+    for name in sorted({name.partition(".")[0] for name in sys.modules}):
         if own_tree.hides(name):
             return f"{name} beside the program hides the installed module of that name"
     return ""

@@ -12,7 +12,7 @@ Rules
    in which they ran at first: where several packages share what they keep, the first one wins, as
    it does when each worker imports them.
 
-Standard library only: loaded by path, in the zygote.
+Standard library only: for the zygote.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Rules
 3. Those of `random` are known wherever they are kept, those of NumPy (`Generator`) where a module
    has a name for them.
 
-Standard library only: loaded by path, in the zygote.
+Standard library only: for the zygote.
 """
 
 from __future__ import annotations
@@ -20,15 +20,13 @@ from __future__ import annotations
 import sys
 import weakref
 
+from holdfast.processes.zygote import fork_fixups
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
     from typing import Any
-
-    from holdfast.processes.zygote import fork_fixups
-else:
-    import fork_fixups
 
 NUMPY = "numpy.random.bit_generator"
 UNSEEN = "seeds generators of random numbers where that cannot be seen"

@@ -12,7 +12,7 @@ nobody needs. Where that does not show, `lacking` says so, and workers start col
 Told is the outermost: if `a` imports `b`, that is `a`. One packet each, as `worker.channel` has it;
 one that cannot be sent at once is not sent.
 
-Standard library only: loaded by path, in the zygote.
+Standard library only: for the zygote.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from __future__ import annotations
 import os
 import sys
 from socket import AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_SEQPACKET, socket
+
+from holdfast.processes.stdlib_only import private_names
+from holdfast.processes.zygote import process_state
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,12 +32,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     WhenLoaded = dict[str, Callable[[ModuleType], str]]
-
-    from holdfast.processes.stdlib_only import private_names
-    from holdfast.processes.zygote import process_state
-else:
-    import private_names
-    import process_state
 
 MKDIR = os.mkdir
 MOST = 2000

@@ -22,7 +22,7 @@ Rules
    it is.
 5. The exit status is the interpreter's. Where only that knows it, nobody leaves early.
 
-Standard library only: loaded by path, in the zygote.
+Standard library only: for the zygote.
 """
 
 from __future__ import annotations
@@ -35,14 +35,11 @@ import sys
 import weakref
 from socket import AF_UNIX, MSG_NOSIGNAL, SOCK_SEQPACKET, socket
 
+from holdfast.processes.stdlib_only import linux, wire
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
-
-    from holdfast.processes.stdlib_only import linux, wire
-else:
-    import linux
-    import wire
 
 ANSWER_S = 0.2
 

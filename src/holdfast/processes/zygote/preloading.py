@@ -18,7 +18,7 @@ Rules
 6. What was imported ahead serves as it is. Nothing is ever imported a second time: what a library
    has registered or opened would be there twice.
 
-Standard library only: loaded by path, in the zygote.
+Standard library only: for the zygote.
 """
 
 from __future__ import annotations
@@ -28,28 +28,16 @@ import sys
 import time
 from importlib.machinery import PathFinder
 
+from holdfast.processes.stdlib_only import linux
+from holdfast.processes.stdlib_only import private_messages as messages
+from holdfast.processes.zygote import fitness, fork_fixups, generators, process_state
+from holdfast.processes.zygote.environment_watch import EnvironmentWatch
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.processes.stdlib_only import linux
-    from holdfast.processes.stdlib_only import private_messages as messages
-    from holdfast.processes.zygote import (
-        fitness,
-        fork_fixups,
-        generators,
-        process_state,
-        run_as_main,
-    )
-    from holdfast.processes.zygote.environment_watch import EnvironmentWatch
-else:
-    import fitness
-    import fork_fixups
-    import generators
-    import linux
-    import private_messages as messages
-    import process_state
-    from environment_watch import EnvironmentWatch
+    from holdfast.processes.zygote import run_as_main
 
 LOOKED_AT = "locale", "logging", "random", "warnings"
 """Loaded first, so that it shows what an import does to them."""

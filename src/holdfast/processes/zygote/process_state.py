@@ -9,7 +9,7 @@ Rules
 2. Variables, loggers and filters of warnings (`Settings`) may be set early, as long as the program
    has not set the same before: then the later one of the two would not be the one that holds.
 
-Standard library only: loaded by path, in the zygote, and used in workers.
+Standard library only: for the zygote and its workers.
 """
 
 from __future__ import annotations
@@ -20,14 +20,12 @@ import os
 import sys
 import time
 
+from holdfast.processes.stdlib_only import private_names
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
-
-    from holdfast.processes.stdlib_only import private_names
-else:
-    import private_names
 
 EVERY_LEVEL = 1
 DECIMAL = 28, "ROUND_HALF_EVEN"

@@ -18,7 +18,7 @@ What a program could notice, and what is done about it:
 
 What stays different is harmless and listed in docs/warm-start.md.
 
-Standard library only: loaded by path, in the zygote.
+Standard library only: for the zygote.
 """
 
 from __future__ import annotations
@@ -31,26 +31,18 @@ import sys
 import types
 from importlib.machinery import BuiltinImporter, SourceFileLoader
 
+from holdfast.processes.stdlib_only import linux, private_names, stack_handler
+from holdfast.processes.stdlib_only.private_messages import NamedFields
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
-    from holdfast.processes.stdlib_only import linux, private_names, stack_handler
-    from holdfast.processes.stdlib_only.private_messages import InCommon, NamedFields, WarmWorker
+    from holdfast.processes.stdlib_only.private_messages import InCommon, WarmWorker
     from holdfast.processes.zygote import import_reports
     from holdfast.processes.zygote.leaving import Leaving
-else:
-    import linux
-    import private_names
-    import stack_handler
-    from private_messages import NamedFields
 
-OWN_MODULES = (
-    "wire", "linux", "private_names", "fitness", "zygote_server", "run_as_main", "preloading",
-    "environment_watch", "fork_fixups", "process_state", "import_reports", "private_messages",
-    "leaving", "stack_handler", "generators",
-)  # fmt: skip
 _HERE = os.path.dirname(os.path.abspath(__file__))
 OWN_FOLDERS = (_HERE, os.path.join(os.path.dirname(_HERE), "stdlib_only"))
 PROGRAM_IS_NO_SOURCE = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
@@ -95,7 +87,7 @@ class KeptOutput:
             os.dup2(file, target)
         self.sizes = (0, 0)
         self._out = [0, 0]
-        """How much of it whoever printed it saw to: the rest would still be in a buffer."""
+        """How much of it was flushed by the code that printed it."""
         self._flushed = (0, 0)
 
     def measure(self) -> tuple[int, int]:
@@ -200,6 +192,17 @@ def run(order: PreparedWorker) -> None:
         raise
 
 
+def leave_sys_modules() -> None:
+    """Take ours out of `sys.modules`, where neither a package nor the program is to find them."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "holdfast"]:
+        del sys.modules[name]
+    package = os.path.dirname(os.path.dirname(_HERE))
+    for path in list(sys.path_importer_cache):
+        is_ours = path == package or path.startswith(f"{package}/")
+        if is_ours or (path == os.path.dirname(package) and path not in sys.path):
+            del sys.path_importer_cache[path]
+
+
 # The identity of a worker.
 
 
@@ -222,11 +225,7 @@ def take_identity(order: PreparedWorker) -> None:
         sys.argv[:] = order.common.argv_while_importing
     sys.orig_argv[:] = _command(order)
     linux.show_as(_command(order), order.env)
-    for name in OWN_MODULES:
-        sys.modules.pop(name, None)
     _renew_streams()
-    for path in (*OWN_FOLDERS, os.path.join(OWN_FOLDERS[0], "zygote.py")):
-        sys.path_importer_cache.pop(path, None)
     order.apply_fixups()
     if not order.stopped:
         _take_back_path(order)

@@ -6,8 +6,8 @@ already, is its standard input.
 
 Why it is there: when rank 0 serves the store itself, any worker that happens to connect
 before rank 0 listens is refused, and PyTorch then sleeps for most of a second before it
-tries again. A socket that listens before the first worker runs refuses nobody; whoever
-connects before this process accepts waits in the kernel for those milliseconds.
+tries again. A socket that listens before the first worker runs refuses nobody; a client
+that connects before this process accepts waits in the kernel for those milliseconds.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ Rules
 
 It is started as a script (`python -u zygote.py FD`) with the very interpreter and
 flags that a cold worker would get, so that what it forks into cannot be told apart from
-one. All that is done here is to find the neighbours: what is defined in `__main__` would keep
+one. All that is done here is to find our modules: what is defined in `__main__` would keep
 the program's own objects alive, since it is in their place. The work is in
 `zygote_server.py`, what makes a module unfit in `fitness.py`, and the child's part of the
 story in `run_as_main.py`.
@@ -26,21 +26,16 @@ import os
 import socket
 import sys
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from holdfast.processes.stdlib_only import wire
-    from holdfast.processes.zygote import run_as_main, zygote_server
-else:
-    if not sys.flags.safe_path:
-        del sys.path[0]  # The folder of this file, with symbolic links resolved.
-    # No name is given to it: what is defined here would be in the program's way.
-    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-    sys.path.insert(0, os.path.join(os.path.dirname(sys.path[0]), "stdlib_only"))
-    import run_as_main
-    import wire
-    import zygote_server
+if not sys.flags.safe_path:
+    del sys.path[0]  # The folder of this file, with symbolic links resolved.
+sys.path.insert(0, os.path.abspath(f"{__file__}/../../../.."))
+import holdfast.processes  # noqa: F401  (From here, whatever else is on the path.)
 
-    del sys.path[:2]
+del sys.path[0]
+from holdfast.processes.stdlib_only import wire  # noqa: E402
+from holdfast.processes.zygote import run_as_main, zygote_server  # noqa: E402
+
+run_as_main.leave_sys_modules()
 
 if __name__ == "__main__":
     order = zygote_server.ZygoteServer(

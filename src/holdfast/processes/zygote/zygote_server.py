@@ -1,6 +1,6 @@
 """What the zygote does: import what it is told to, then fork workers, as `zygote.py` has it.
 
-Standard library only: loaded by path, in the zygote.
+Standard library only: for the zygote.
 """
 
 from __future__ import annotations
@@ -13,31 +13,20 @@ import time
 from itertools import accumulate
 from signal import SIGKILL
 
+from holdfast.processes.stdlib_only import linux, private_names, wire
+from holdfast.processes.stdlib_only import private_messages as messages
+from holdfast.processes.zygote import (
+    environment_watch,
+    fitness,
+    import_reports,
+    leaving,
+    preloading,
+    run_as_main,
+)
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-    from holdfast.processes.stdlib_only import linux, private_names, wire
-    from holdfast.processes.stdlib_only import private_messages as messages
-    from holdfast.processes.zygote import (
-        environment_watch,
-        fitness,
-        import_reports,
-        leaving,
-        preloading,
-        run_as_main,
-    )
-else:
-    import environment_watch
-    import fitness
-    import import_reports
-    import leaving
-    import linux
-    import preloading
-    import private_messages as messages
-    import private_names
-    import run_as_main
-    import wire
 
 
 def fork_workers(

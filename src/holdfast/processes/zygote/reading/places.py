@@ -52,7 +52,7 @@ MADE_UP = rb"sys\.modules|__path__|meta_path|_LazyModule\("
 """In a package that may have modules of which there is no file."""
 
 KNOWN_FINDERS = ("_frozen_importlib", "_distutils_hack", "__editable__", "_pytest", "six")
-"""Who looks for modules; another one may find what is not on the path."""
+"""Finders that look on the module path only; any other may find more."""
 
 
 class EndOfReading(Exception):
@@ -227,7 +227,7 @@ def _inherited_path() -> list[str]:
 
 
 def _finder(folder: str) -> Any:
-    """Who finds modules in that folder, as the interpreter has it; None if nobody does."""
+    """The finder of that folder, as the interpreter has it; None if there is none."""
     if folder not in sys.path_importer_cache:
         found = None
         for hook in sys.path_hooks:
