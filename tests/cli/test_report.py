@@ -55,7 +55,7 @@ def test_a_job_is_told_with_its_story_its_time_and_its_incident(
     assert shown.stdout.startswith("nightly on ")
     assert "the job succeeded: all workers succeeded" in shown.stdout
     assert "ended with exit code 3" in shown.stdout
-    assert "restart 1 of 1" in shown.stdout
+    assert "restarting (1 of 1)" in shown.stdout
     assert "round 1 → 2, cost" in shown.stdout
     assert "lost steps" in shown.stdout
     assert "steps made again" in shown.stdout

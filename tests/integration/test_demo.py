@@ -23,8 +23,8 @@ def test_the_demo_recovers_explains_and_its_journal_replays(tmp_path: Path) -> N
 
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ">>> kill -9" in ended.stdout
-    assert "restart 1 of 2" in ended.stdout
-    assert "was killed by signal 9 (SIGKILL)" in ended.stdout
+    assert "restarting (1 of 2)" in ended.stdout
+    assert "was killed (SIGKILL)" in ended.stdout
     assert "step 12   sum  54   from 4 workers" in ended.stdout
     assert "noticed the death" in ended.stdout
     (path,) = tmp_path.glob("*/journal.jsonl")

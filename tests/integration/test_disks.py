@@ -100,6 +100,11 @@ def said(job: Job, words: str) -> int:
     return sum(words in line for line in job.stderr.splitlines())
 
 
+def has_ended(job: Job) -> bool:
+    """Whether the node has told of the end of round 1, as the coordinator or as another node."""
+    return any(said(job, words) for words in ("round 1 ends", "stopping round 1", "restarting ("))
+
+
 def test_a_log_disk_that_stalls_costs_nobody_a_step(
     start_job: StartJob, disk: StallingDisk, tmp_path: Path
 ) -> None:
@@ -127,7 +132,7 @@ def test_a_worker_that_fails_while_the_log_disk_stalls_is_replaced_when_it_answe
     pair.until_stepping(0.0)
     disk.stall()
     (tmp_path / "fail1").touch()
-    pair.nodes[0].until(lambda: said(pair.nodes[0], "round 1 ends"), "the end of round 1")
+    pair.nodes[0].until(lambda: has_ended(pair.nodes[0]), "the end of round 1")
     again = time.monotonic() + STALL_S
     pair.nodes[0].until(lambda: time.monotonic() > again, "a stall that is longer than the lease")
     disk.answer()
@@ -165,7 +170,7 @@ def test_with_a_record_that_cannot_be_written_now_the_round_goes_on_and_the_next
     pair.until_stepping(time.monotonic() + STALL_S)
     (tmp_path / "fail0").touch()
     for node in pair.nodes:
-        node.until(lambda node=node: said(node, "round 1 ends"), "the end of round 1")
+        node.until(lambda node=node: has_ended(node), "the end of round 1")
     host = next(node for node in pair.nodes if said(node, "is the coordinator"))
     host.until(lambda: said(host, "does not answer"), "a word on the record's disk")
     assert pair.rounds() == {"1"}

@@ -259,7 +259,7 @@ def test_the_cause_is_named_also_where_its_victim_was_seen_first(start_job, how,
         {how}
     """
     job = start_job("--nproc-per-node=2", "--shutdown-timeout=600", script=script)
-    job.until(lambda: "round 1 ends" in job.stderr, "the victim to be seen")
+    job.until(lambda: "stopping round 1" in job.stderr, "the victim to be seen")
     (job.folder / "go").touch()
     assert job.wait() == 1
     report = report_of(job)

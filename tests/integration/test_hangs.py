@@ -109,7 +109,7 @@ def test_a_job_that_says_nothing_is_tried_again_where_a_cause_is_known(
     assert job.wait() == 0
     assert job.stderr.count("the job hangs: ") == 1
     assert re.search(words, job.stderr)
-    assert "restart 1 of 1" in job.stderr
+    assert "restarting (1 of 1)" in job.stderr
 
 
 def test_a_job_that_hangs_is_tried_again_if_that_is_wanted(run_job) -> None:
@@ -122,7 +122,7 @@ if os.environ["HOLDFAST_ROUND"] == "1":
     assert job.wait() == 0
     assert "ending rank 0 for it (--hang restart)" in job.stderr
     assert "the job stood still, and it was ended in" in job.stderr
-    assert "restart 1 of 1" in job.stderr
+    assert "restarting (1 of 1)" in job.stderr
     path = re.search(r"it was ended in .*; stacks: (.*\.txt)", job.stderr)
     assert path is not None, "the failure names where the stacks are"
     full = (job.folder / path[1]).read_text()

@@ -54,7 +54,7 @@ if attempt == 0:
         assert first["TORCHELASTIC_ERROR_FILE"] != second["TORCHELASTIC_ERROR_FILE"]
     assert "rank 1" in job.stderr
     assert "SIGKILL" in job.stderr
-    assert "restart 1 of 1" in job.stderr
+    assert "restarting (1 of 1)" in job.stderr
 
 
 def test_all_ranks_of_a_round_agree_about_it(run_job) -> None:

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.protocol.model import ErrorDetail, ExitStatus, Failure, Outcome
-from holdfast.observe.history import Recovery
 from holdfast.observe.report import render
 
 TRACEBACK = """\
@@ -18,7 +17,6 @@ Traceback (most recent call last):
     step(batch)
 ValueError: bad batch
 """
-RECOVERED = Recovery(1, 2, {"stop": 0.02, "form": 0.001, "spawn": 0.03, "first step": 0.1})
 
 
 def failure(rank: int = 1, status: ExitStatus | None = None, **details: object) -> Failure:
@@ -35,34 +33,16 @@ def failure(rank: int = 1, status: ExitStatus | None = None, **details: object) 
     )
 
 
-def report(outcome: Outcome, *recovered: Recovery, journal: str | None = None) -> str:
-    return "\n" + render(outcome, recovered, journal)
+def report(outcome: Outcome, journal: str | None = None) -> str:
+    return "\n" + render(outcome, journal)
 
 
 def failed(cause: Failure | None = None, *others: Failure) -> Outcome:
     return Outcome("failed", "rank 1 failed; no restarts were allowed", 1, cause, others)
 
 
-def test_a_success_without_recoveries_says_nothing() -> None:
-    assert render(Outcome("succeeded", "all workers succeeded", 0), [], "/logs/journal") == ""
-
-
-def test_a_success_with_recoveries_tells_of_them() -> None:
-    text = report(Outcome("succeeded", "all workers succeeded", 0), RECOVERED, journal="/x")
-    took = "recovered in 151 ms"
-    assert text.splitlines() == [
-        "",
-        "holdfast: the job succeeded: all workers succeeded",
-        "",
-        f"  round 1 → 2: {took} (stop 20, form 1, spawn 30, first step 100)",
-        "",
-        "  journal: /x",
-    ]
-
-
-def test_a_node_of_several_always_says_that_the_job_succeeded() -> None:
-    said = render(Outcome("succeeded", "all workers succeeded", 0), [], None, quiet=False)
-    assert said == "holdfast: the job succeeded: all workers succeeded\n"
+def test_a_success_has_nothing_to_report() -> None:
+    assert render(Outcome("succeeded", "all workers succeeded", 0), "/logs/journal") == ""
 
 
 def test_a_failure_names_who_where_how_and_why_and_then_the_others() -> None:
@@ -73,7 +53,7 @@ def test_a_failure_names_who_where_how_and_why_and_then_the_others() -> None:
         failure(0, error=lost),
         failure(2, ExitStatus(signal=15), stopped_by_us=True),
     )
-    assert report(outcome, RECOVERED, journal="/logs/journal.jsonl") == dedent("""
+    assert report(outcome, journal="/logs/journal.jsonl") == dedent("""
         holdfast: the job failed: rank 1 failed; no restarts were allowed
 
           First observed failure
@@ -91,8 +71,6 @@ def test_a_failure_names_who_where_how_and_why_and_then_the_others() -> None:
             rank 5 on node7: failed too (exit code 2)
             rank 0 on node7: failed because it lost a peer (exit code 1)
             rank 2 on node7: stopped by Holdfast (signal 15 (SIGTERM))
-
-          round 1 → 2: recovered in 151 ms (stop 20, form 1, spawn 30, first step 100)
 
           journal: /logs/journal.jsonl
     """)
@@ -162,7 +140,7 @@ def test_a_traceback_that_pytorch_printed_with_the_rank_before_each_line_is_show
     ],
 )
 def test_an_end_without_a_cause_is_told_in_one_line(outcome: Outcome, headline: str) -> None:
-    assert render(outcome, [], None) == headline
+    assert render(outcome, None) == headline
 
 
 def test_of_many_others_the_first_are_shown_and_the_rest_are_counted() -> None:
@@ -181,26 +159,18 @@ def test_of_a_long_traceback_the_end_is_shown() -> None:
     assert text.endswith("      frame 99\n")
 
 
-def test_of_many_recoveries_the_last_are_shown() -> None:
-    many = [Recovery(n, n + 1, {"form": 0.5}) for n in range(1, 101)]
-    lines = report(Outcome("succeeded", "all workers succeeded", 0), *many).splitlines()
-    assert lines[3] == "  … 92 restarts left out"
-    assert lines[-1] == "  round 100 → 101: recovered in 500 ms (form 500)"
-
-
 @given(
     message=st.text(max_size=2000),
     trace=st.text(max_size=5000),
     tail=st.text(max_size=5000),
     others=st.integers(0, 50),
-    recovered=st.integers(0, 50),
 )
 def test_a_report_has_a_bounded_length_and_ends_its_last_line(
-    message: str, trace: str, tail: str, others: int, recovered: int
+    message: str, trace: str, tail: str, others: int
 ) -> None:
     cause = failure(1, error=ErrorDetail(message, trace), stderr_tail=tail)
     outcome = failed(cause, *[failure(2)] * others)
-    text = render(outcome, [Recovery(1, 2, {"form": 0.5})] * recovered, "/logs/journal.jsonl")
+    text = render(outcome, "/logs/journal.jsonl")
     assert text.endswith("\n")
     assert text.count("\n") < 100
     assert max(map(len, text.splitlines())) < 600

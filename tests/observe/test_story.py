@@ -158,7 +158,7 @@ def test_both_machines_of_one_node_tell_a_thing_once() -> None:
 
 def test_what_the_coordinator_explains_is_a_decision_a_wait_or_just_said() -> None:
     explains = [
-        Explain("rank 0 failed; restart 1 of 3", topic="restart"),
+        Explain("rank 0 failed; restarting (1 of 3)", topic="restart"),
         Explain("waiting for 1 more node", topic="waiting"),
         Explain("all nodes reported"),
     ]

@@ -231,7 +231,7 @@ PLANTED = (
             told=r"holdfast: rank 1 \(pid \d+\) is stopped by a signal, for \d+ s: kill -CONT"),
     Planted("a disk that does not answer", "stuck in the kernel",
             ("is stuck in the kernel for", "/disk/checkpoint.pt",
-             "no signal reaches it; stopping the other 2 workers"),
+             "no signal reaches it"),
             "writes_to_a_disk", nodes=(ONE,), around=stalling_disk,
             options=("--stuck-timeout=2", "--unkillable-timeout=1")),
     Planted("a full disk", "full disk", ("No space left on device",), "disk_full",

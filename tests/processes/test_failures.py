@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from holdfast.core.policy.config import Program, ProgramKind
 from holdfast.core.protocol.model import ErrorDetail, ExitStatus, Failure
 from holdfast.processes import failures
 from holdfast.processes.failures import pass_up, read_error, traceback_from_stderr
@@ -340,3 +341,31 @@ def test_stderr_without_a_traceback_changes_nothing() -> None:
     left = ErrorDetail(message="said by the worker")
 
     assert failures.completed_from_stderr(left, "just text\n") is left
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "found"),
+    [
+        ("script", "scripts/train.py", "it is in the working directory"),
+        ("module", "mine.train", "it is beside the program"),
+    ],
+)
+def test_of_a_missing_module_it_is_said_where_it_is(
+    kind: ProgramKind, target: str, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    missing = ErrorDetail("ModuleNotFoundError: No module named 'lib'\nmore")
+    program = Program(kind, target)
+    assert failures.with_place_of_module(missing, program) == missing
+    place = tmp_path / ("" if kind == "script" else "mine") / "lib"
+    place.mkdir(parents=True)
+    first, *rest = failures.with_place_of_module(missing, program).message.splitlines()
+    assert first.startswith("ModuleNotFoundError: No module named 'lib' (")
+    assert found in first
+    assert rest == ["more"]
+    for words in (
+        "ValueError: No module named 'lib'",
+        "ModuleNotFoundError: No module named 'lib.a'",
+    ):
+        other = ErrorDetail(words)
+        assert failures.with_place_of_module(other, program) == other

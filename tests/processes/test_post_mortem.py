@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core.node.io import WorkerExited
+from holdfast.core.policy.config import Program
 from holdfast.core.protocol.model import ExitStatus
 from holdfast.processes.host.oom import OutOfMemoryWatch
 from holdfast.processes.post_mortem import with_details, with_evidence
@@ -30,7 +31,8 @@ def told(status: ExitStatus, stack: str) -> str:
         known = with_evidence(event(status), memory, stack)
     finally:
         memory.close()
-    return with_details(known, None, lambda lines: "").error.traceback
+    program = Program("script", "train.py")
+    return with_details(known, None, lambda lines: "", program).error.traceback
 
 
 def test_the_stack_of_the_thread_that_crashed_is_kept_without_our_frames() -> None:

@@ -201,7 +201,7 @@ def test_charges_that_one_node_alone_remembers_do_not_end_the_job(job: Hosted) -
     job.attack(seen(INSTANCE + 1, charges=1_000_000))
     job.nodes["good"].fail()
     job.until_running(2)
-    assert "after a pause" not in job.said[-1]
+    assert "restarting in " not in job.said[-1]
     assert job.coordinating.state.budget.charges == 1
     job.goes_on(rounds=2)
 

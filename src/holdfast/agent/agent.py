@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from holdfast.admin.server import AdminServer
-from holdfast.agent.console_messages import ConsoleMessages, EventMessages
+from holdfast.agent.console_messages import ClosingLine, ConsoleMessages, EventMessages
+from holdfast.agent.progress import JobProgress
 from holdfast.core.node.io import AgentEvent, AgentStarted, SignalReceived
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.policy.signals import LastSignal, is_repeat
@@ -25,10 +26,11 @@ from holdfast.core.protocol.model import Outcome
 from holdfast.node.engine import Engine
 from holdfast.node.ports import Ports
 from holdfast.node.secrets import Secrets
-from holdfast.observe.journal import SCHEMA, Journal, JournalHeader, read_clocks
+from holdfast.observe.journal import SCHEMA, Journal, JournalHeader, Step, read_clocks
 from holdfast.observe.live_history import LiveHistory
 from holdfast.observe.report import render
 from holdfast.processes import failures
+from holdfast.processes.output import kept_runs
 from holdfast.processes.output.console import Console
 from holdfast.processes.output.log_layout import JobLogs, create_job_logs
 from holdfast.processes.spawner_process import SpawnerProcess
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from holdfast.agent.health_port import HealthPort
     from holdfast.agent.live_line import LiveLine
     from holdfast.agent.trace_export import TraceExport
+    from holdfast.observe.summary import Summary
     from holdfast.transport.http_model import HttpResponse
 
 CONSOLE_PATIENCE_S = 10.0
@@ -83,6 +86,7 @@ class Agent:
         self.console = Console(loop)
         self._messages = _messages(config, self.console, self.node)
         self.logs: JobLogs = create_job_logs(config.output.log_dir, config.run_id, self.host)
+        self._kept = kept_runs.keep(self.logs)
         self._disk = Disk(loop, self._messages.complain)
         self.console.use_lane(self._disk.lane("console"))
         self.supervisor = NodeSupervisor(config, self.logs, self.console, self._disk, self.post)
@@ -96,9 +100,10 @@ class Agent:
             self._write_journal,
             clocks=partial(read_clocks, loop.now),
         )
-        self._history = LiveHistory(self._journal.header)
-        self._journal.listeners.append(self._history.feed)
         self._messages.listen_to(self._journal)
+        self._history = LiveHistory(self._journal.header)
+        self._journal.listeners.append(self._follow)
+        self._progress = self._follow_progress()
         if config.output.outcome_file:
             self._write_outcome_to(config.output.outcome_file)
         self._live_line = self._show_live_line() if print_report else None
@@ -171,6 +176,7 @@ class Agent:
         self.post(started)
         self._keep_journal_up()
         self._loop.run_until(lambda: self._engine.outcome is not None)
+        known = self._progress.close()
         self.supervisor.close()
         self._close_live_line()
         outcome = self._engine.outcome
@@ -182,7 +188,7 @@ class Agent:
             self._dashboard.close(outcome)
         self._admin.close()
         self._engine.close()
-        self._take_leave(outcome)
+        self._take_leave(outcome, known)
         return outcome
 
     def _open_dashboard(self) -> None:
@@ -250,6 +256,26 @@ class Agent:
     def _echo(self, line: bytes) -> None:
         self.console.write(2, line)
 
+    def _follow_progress(self) -> JobProgress:
+        wanted = self._print_report and not self.config.output.quiet
+        seen = self.console.outlet(2).is_terminal
+        say = self._messages.say if wanted and not seen else None
+        progress = JobProgress(self._loop, self._history, self._coordinates, say)
+        progress.load(self._disk)
+        self._journal.listeners.append(progress.take)
+        return progress
+
+    def _coordinates(self) -> bool:
+        return self._engine.place.coordinating is not None
+
+    def _follow(self, step: Step) -> None:
+        recoveries = self._history.history.recoveries
+        known = len(recoveries)
+        self._history.feed(step)
+        if self._print_report and self._coordinates():
+            for recovery in recoveries[known:]:
+                self._messages.recovered(recovery)
+
     def _show_live_line(self) -> LiveLine | None:
         """What the job is doing, below all output, where there is a terminal."""
         if not self.console.outlet(2).is_terminal:
@@ -273,19 +299,15 @@ class Agent:
         else:
             self._journal_lane.do(work, tell, size)
 
-    def _take_leave(self, outcome: Outcome) -> None:
+    def _take_leave(self, outcome: Outcome, known: Summary) -> None:
         """Report, pass the cause up, and leave no file that tells nothing."""
         self._journal.close()
         where = str(self.logs.journal) if self.logs.journal else None
-        # Of several nodes each says how the job ended: nobody looks at all of them.
-        quiet = self.config.max_nodes == 1
-        recovered = self._history.history.recoveries
-        report = render(outcome, recovered, where, quiet)
         if self._print_report:
-            self._messages.report(report, where)
+            self._messages.report(render(outcome, where), self._closing_line(outcome, known, where))
         if self._traces is not None:
             self._traces.finish(outcome)
-        self._finish_files(outcome, tells_nothing=outcome.verdict == "succeeded" and not recovered)
+        self._finish_files(outcome, known)
         if self._traces is not None:
             self._traces.say_if_given_up()
         self._loop.run_until(self._console_done(CONSOLE_PATIENCE_S))
@@ -296,10 +318,17 @@ class Agent:
         # The outcome stands: a signal that comes before we have ended must not become our status.
         self._loop.close(then=signal.SIG_IGN)
 
-    def _finish_files(self, outcome: Outcome, *, tells_nothing: bool) -> None:
+    def _closing_line(self, outcome: Outcome, known: Summary, where: str | None) -> ClosingLine:
+        from holdfast.observe.summary import as_event, closing
+
+        kept = where is not None and not self._journal.problem
+        words = closing(outcome, known, self.config.run_id if kept else "")
+        return ClosingLine(words, as_event(outcome, known, where or ""))
+
+    def _finish_files(self, outcome: Outcome, known: Summary) -> None:
         """Wait for what is not written yet; a signal ends the wait.
 
-        A temporary journal goes if it `tells_nothing` that anybody would ask for.
+        The journals of the last runs are kept, but for a temporary one that nobody was told of.
         """
         files = self.supervisor.file_lane
         cause, upwards = outcome.cause, os.environ.get("TORCHELASTIC_ERROR_FILE")
@@ -307,9 +336,32 @@ class Agent:
             files.do(lambda: failures.pass_up(cause, upwards) or None, self._messages.complain)
         self._hurried = False
         self._wait_for_disks()
-        if tells_nothing and self.logs.temporary and not self._hurried:
-            files.do(self.logs.remove_if_untouched)
-            self._wait_for_disks()
+        if self._kept is None or self._hurried:
+            return
+        tells_nothing = outcome.verdict == "succeeded" and not self._history.history.recoveries
+        if tells_nothing and not self._print_report:
+            files.do(self._kept.remove_if_untouched)
+        else:
+            files.do(partial(self._kept.end, self._record(outcome, known)))
+        self._wait_for_disks()
+
+    def _record(self, outcome: Outcome, known: Summary) -> kept_runs.RunRecord:
+        last = self._engine.state.assignment
+        return kept_runs.RunRecord(
+            job=self.config.run_id,
+            node=self.node,
+            host=self.host,
+            started=time.time() - known.seconds,
+            seconds=known.seconds,
+            verdict=outcome.verdict,
+            reason=outcome.reason,
+            exit_status=outcome.exit_status,
+            nodes=last.group_size if last is not None else 0,
+            ranks=last.world_size if last is not None else 0,
+            restarts=last.restart_count if last is not None else 0,
+            steps=known.steps,
+            goodput=known.goodput,
+        )
 
     def _wait_for_disks(self) -> None:
         all_done = self._disk.all_done()

@@ -5,7 +5,7 @@ Rules
    for that.
 2. Otherwise the story is told (`EventMessages`): with `--json` every event as one object, with
    `--verbose` every event as a line, with `--quiet` those that are failures. What the events have
-   told is not said again.
+   told is not said again. A job's last line, or object, has its numbers; `--quiet` leaves it out.
 3. What goes wrong on this machine itself, outside of any step (a disk that does not answer), is
    said in every form.
 """
@@ -13,10 +13,15 @@ Rules
 from __future__ import annotations
 
 from collections import deque
+from typing import Any
+
+from msgspec import Struct
 
 from holdfast.core.coordinator.io import Explain
 from holdfast.core.node.io import Say
 from holdfast.core.policy.config import Output
+from holdfast.core.protocol.bounds import clean
+from holdfast.observe.history import Recovery
 from holdfast.observe.journal import Journal, Step
 from holdfast.processes.output.console import Console
 from holdfast.processes.output.own_lines import NAME, own_line, stamp
@@ -26,10 +31,16 @@ if TYPE_CHECKING:
     from holdfast.observe.story import Kind, StoryEvent
 
 FAILURES: tuple[Kind, ...] = (
-    *("worker_failed", "node_suspected", "node_lost", "contact_lost"),
-    *("hang", "lease_ended", "decision"),
+    *("node_suspected", "node_lost", "contact_lost", "hang", "lease_ended", "decision"),
 )
 SENTENCES_KEPT = 64
+
+
+class ClosingLine(Struct, frozen=True):
+    """How a job ended: as a sentence, and as an event for programs."""
+
+    words: str
+    fields: dict[str, Any]
 
 
 class ConsoleMessages:
@@ -49,10 +60,15 @@ class ConsoleMessages:
         """What goes wrong outside of any step."""
         self._write(own_line(self._output, text, self._node))
 
-    def report(self, text: str, journal: str | None) -> None:
-        """The last word, which is empty where there is nothing to tell."""
+    def recovered(self, recovery: Recovery) -> None:
+        """A round that was broken is followed by one that works."""
+        self.complain(recovery.shortly())
+
+    def report(self, text: str, end: ClosingLine) -> None:
+        """The last words: what went wrong, if anything did, and how the job ended."""
         before = stamp(self._output)
-        self._write(before + text if text and before else text)
+        self._write(f"{before}{text}\n" if text else "")
+        self.complain(end.words)
 
     def _write(self, text: str) -> None:
         self._console.write(2, text.encode("utf-8", "replace"))
@@ -76,16 +92,21 @@ class EventMessages(ConsoleMessages):
         elif not self._output.quiet:
             self.complain(text)
 
-    def report(self, text: str, journal: str | None) -> None:
-        """As objects, the end of the job was the last event; what is left is where to read on."""
-        if not self._output.json:
-            headline, _, rest = text.partition("\n")
-            if self._output.verbose and headline == self._last:
-                self._write(rest)
-            else:
-                super().report(text, journal)
-        elif text and journal:
-            self.complain(f"the journal: {journal}")
+    def recovered(self, recovery: Recovery) -> None:
+        """Nothing to do: the story has it."""
+
+    def report(self, text: str, end: ClosingLine) -> None:
+        """As objects, what went wrong was told with the events; the last has the job's numbers."""
+        if self._output.json:
+            self._write(_packed({**end.fields, "words": clean(end.words), "by": self._node}))
+            return
+        headline, _, rest = text.partition("\n")
+        if self._output.verbose and headline == self._last:
+            text = rest
+        if self._output.quiet:
+            self._write(text)
+        else:
+            super().report(text, end)
 
     def _take(self, step: Step) -> None:
         for event in self._teller.feed(step):
@@ -98,9 +119,13 @@ class EventMessages(ConsoleMessages):
     def _line(self, event: StoryEvent) -> str:
         if not self._output.json:
             return own_line(self._output, event.words)
-        import msgspec
+        return _packed(event)
 
-        return msgspec.json.encode(event).decode() + "\n"
+
+def _packed(thing: object) -> str:
+    import msgspec
+
+    return msgspec.json.encode(thing).decode() + "\n"
 
 
 def _sentences_of(step: Step) -> list[str]:

@@ -204,7 +204,7 @@ def _show_output(agent: subprocess.Popen[bytes]) -> None:
 def _results(folder: str, job: JobConfig) -> dict[int, Any]:
     outcome, journal = _ended(folder)
     if outcome.verdict != "succeeded":
-        raise JobFailed(outcome, render(outcome, (), journal or None), journal)
+        raise JobFailed(outcome, render(outcome, journal or None), journal)
     return dict(_read_results(folder, job.slots))
 
 

@@ -2,7 +2,7 @@
 
 Rules
 1. A file is a journal. A folder stands for the journals below it. Anything else is the name of a
-   run, and is looked for where logs go when nobody says where (`processes.output.log_layout`): in
+   run, and is looked for among the last runs of this user (`processes.output.kept_runs`), and in
    folders of this user alone. Anybody can leave a folder there, with a story that is not true, or
    with a pipe in place of a journal.
 2. Journals of one run id belong together if their times overlap: a name may be used again.
@@ -12,7 +12,6 @@ Rules
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -20,8 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.core.protocol.errors import UsageError
-from holdfast.processes.output.log_layout import temporary_folders
-from holdfast.runtime.private_folder import is_ours
+from holdfast.processes.output import kept_runs
 
 DEPTH = 4
 """How far below a folder journals are looked for: --log-dir, the run, what a user put around it."""
@@ -35,7 +33,9 @@ class FoundJournals(Struct, frozen=True):
     notes: list[str]
 
 
-class _Candidate(Struct, frozen=True):
+class Candidate(Struct, frozen=True):
+    """A journal, and when it was written."""
+
     path: Path
     job: str
     start: float
@@ -55,7 +55,7 @@ def find_journals(paths: list[str]) -> FoundJournals:
         last = find_last_journals()
         if last is None:
             raise UsageError(
-                "there is no journal where logs go by default",
+                "no run of yours has left a journal on this machine",
                 "name a journal, or the folder that was given as --log-dir",
             )
         return last
@@ -65,14 +65,14 @@ def find_journals(paths: list[str]) -> FoundJournals:
 
 def find_last_journals() -> FoundJournals | None:
     """The last job on this machine, if one has left a journal where logs go by default."""
-    found = list(_candidates(_default_folders()))
+    found = list(candidates(_default_folders()))
     return _last_job(found) if found else None
 
 
-def _of_path_or_run(path_or_run: str) -> list[_Candidate]:
+def _of_path_or_run(path_or_run: str) -> list[Candidate]:
     path = Path(path_or_run)
     if path.is_dir():
-        found = list(_candidates([path]))
+        found = list(candidates([path]))
         if not found:
             raise UsageError(
                 f"there is no journal in {path_or_run}", "a job's log folder has a journal.jsonl"
@@ -81,36 +81,26 @@ def _of_path_or_run(path_or_run: str) -> list[_Candidate]:
     if path.exists() or "/" in path_or_run:
         if not path.exists():
             raise UsageError(f"there is no {path_or_run}", "name a journal, a log folder or a run")
-        return [_candidate(path) or _Candidate(path, "", 0.0, 0.0)]
-    known = list(_candidates(_default_folders()))
+        return [_candidate(path) or Candidate(path, "", 0.0, 0.0)]
+    known = list(candidates(_default_folders()))
     named = [one for one in known if one.job == path_or_run]
     if not named:
         others = ", ".join(_names(known)) or "none"
         raise UsageError(
-            f"no run called {path_or_run!r} has left a journal where logs go by default",
-            f"there are: {others}; for another place, name its folder",
+            f"no run called {path_or_run!r} has left a journal on this machine",
+            f"there are: {others}; `holdfast jobs` lists them",
         )
     return named
 
 
 def _default_folders() -> list[Path]:
     return [
-        folder
-        for parent in temporary_folders()
-        for folder in sorted(parent.glob("holdfast_*"))
-        if _is_own(folder)
+        path_or_run for folder in kept_runs.folders() for path_or_run in kept_runs.places_of(folder)
     ]
 
 
-def _is_own(folder: Path) -> bool:
-    try:
-        found = os.lstat(folder)
-    except OSError:
-        return False  # It has just been removed.
-    return stat.S_ISDIR(found.st_mode) and is_ours(found)
-
-
-def _candidates(folders: Iterable[Path]) -> Iterator[_Candidate]:
+def candidates(folders: Iterable[Path]) -> Iterator[Candidate]:
+    """The journals below these folders."""
     for folder in folders:
         for directory, names, files in os.walk(folder):
             depth = len(Path(directory).relative_to(folder).parts)
@@ -128,7 +118,7 @@ def _may_be_one(file: str, files: list[str]) -> bool:
     return file.endswith(".jsonl") and not is_later_part and "journal.jsonl" not in files
 
 
-def _candidate(path: Path) -> _Candidate | None:
+def _candidate(path: Path) -> Candidate | None:
     """What a file says of itself; None if it is no journal, or cannot be read."""
     try:
         with path.open("rb") as file:
@@ -137,15 +127,15 @@ def _candidate(path: Path) -> _Candidate | None:
     except (OSError, ValueError, msgspec.MsgspecError):
         return None
     start = first.clock["wall"] if first.clock else os.path.getctime(path.parent)
-    return _Candidate(path, first.job, start, max(start, latest))
+    return Candidate(path, first.job, start, max(start, latest))
 
 
-def _names(found: Iterable[_Candidate]) -> list[str]:
+def _names(found: Iterable[Candidate]) -> list[str]:
     names = list(dict.fromkeys(one.job for one in sorted(found, key=lambda one: -one.start)))
     return [*names[:NAMED], "…"] if len(names) > NAMED else names
 
 
-def _last_job(found: list[_Candidate]) -> FoundJournals:
+def _last_job(found: list[Candidate]) -> FoundJournals:
     last = max(found, key=lambda one: one.end)
     together, start = [last], last.start
     for one in sorted(found, key=lambda one: -one.end):
@@ -154,7 +144,11 @@ def _last_job(found: list[_Candidate]) -> FoundJournals:
             start = min(start, one.start)
     others = [one for one in found if one not in together]
     notes = []
-    if others:
-        names = ", ".join(_names(others))
-        notes.append(f"this is {last.job}, the last of several jobs; the others: {names}")
+    names = [name for name in _names(others) if name != last.job]
+    if names:
+        notes.append(
+            f"this is {last.job}, the last of several jobs; the others: {', '.join(names)}"
+        )
+    elif others:
+        notes.append(f"this is the last run of {last.job}; `holdfast jobs --json` has all")
     return FoundJournals(sorted({one.path for one in together}), notes)

@@ -18,6 +18,7 @@ Usage: holdfast run [options] SCRIPT [arguments]
 
   holdfast run         start, supervise, restart and explain the workers of a job
   holdfast run --help  all its options
+  holdfast jobs        your jobs on this machine: those that run, and the last ones
   holdfast status      how a job is: nodes, ranks, steps, what it waits for
   holdfast top         the same live, worker by worker
   holdfast events      what has happened to it so far, and as it goes on
@@ -41,6 +42,7 @@ For example: holdfast run --nproc-per-node 4 train.py
 """
 
 VERBS = {
+    "jobs": "jobs",
     "status": "status",
     "top": "status",
     "events": "status",

@@ -122,7 +122,7 @@ class TimeLedger(Struct, frozen=True):
     @property
     def goodput(self) -> float | None:
         """The useful share of the whole; None where there is no time at all."""
-        whole = self.end - self.start
+        whole = sum(self.parts_s.values())
         return self.parts_s["useful"] / whole if whole > 0 else None
 
     @property

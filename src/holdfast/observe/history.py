@@ -108,6 +108,12 @@ class Recovery(Struct, frozen=True):
         parts = ", ".join(f"{name} {part_s * 1000:.0f}" for name, part_s in self.parts_s.items())
         return f"recovered in {self.total_s * 1000:.0f} ms ({parts})"
 
+    def shortly(self) -> str:
+        """The same without its parts."""
+        took_s = self.total_s
+        took = f"{took_s * 1000:.0f} ms" if took_s < 10.0 else f"{took_s:.0f} s"
+        return f"recovered in {took} (round {self.to_round})"
+
 
 class TimeSpan(Struct):
     """From, and to if it is over."""
@@ -148,8 +154,9 @@ class History:
         """How many rounds there were, those that were forgotten too."""
         self.ends: Counter[EndedBy] = Counter()
         """What ended those that are judged."""
-        self.steps_made = 0
-        """The furthest step of all rounds."""
+        self.first_step: int | None = None
+        self.furthest_step: int | None = None
+        """Of all rounds."""
         self.reports_steps = False
         self._latest: deque[tuple[float, int]] = deque(maxlen=64)
         """When the furthest step of the present round grew, lately."""
@@ -289,7 +296,8 @@ class History:
         if known is None:
             return
         self.reports_steps = True
-        self.steps_made = max(self.steps_made, step)
+        self.first_step = min(step, step if self.first_step is None else self.first_step)
+        self.furthest_step = max(step, self.furthest_step or 0)
         if known.first_stepped is None:
             known.first_stepped, known.first_step = at, step
             if known is self.current and self._is("no step yet", "starting the workers"):

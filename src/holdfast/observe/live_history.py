@@ -32,6 +32,11 @@ class LiveHistory:
         """A moment of the node's own clock, on that of the history."""
         return self._clock.wall + (at - self._clock.at)
 
+    def age_s(self, now: float) -> float:
+        """How long ago the first step was taken."""
+        start = self.history.start
+        return 0.0 if start is None else max(0.0, self.time_of(now) - start)
+
     def running_s(self, now: float) -> float:
         """How long ago the last of the present round's workers came to exist."""
         last = self.history.current

@@ -9,32 +9,23 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable
 
 from holdfast.core.policy.root_cause import early_ends, lost_a_peer, shortened
 from holdfast.core.protocol.bounds import clean, clean_lines, one_line_each
 from holdfast.core.protocol.model import Blame, Failure, Outcome
-from holdfast.observe.history import Recovery
 
 MAX_TRACEBACK_LINES = 40
 MAX_STDERR_LINES = 20
 MAX_OTHERS = 8
-MAX_RECOVERIES = 8
 MAX_LINE = 500
 
 RANK_PREFIX = r"^\[rank\d+\]: ?"
 """What PyTorch puts before each line of a traceback, from `init_process_group` on."""
 
 
-def render(
-    outcome: Outcome, recovered: Iterable[Recovery], journal: str | None, quiet: bool = True
-) -> str:
-    """The report as text, ending in a newline.
-
-    Empty, if it is to be `quiet`, where all went well and there is nothing to tell.
-    """
-    history = _history(list(recovered))
-    if quiet and outcome.verdict == "succeeded" and not history:
+def render(outcome: Outcome, journal: str | None) -> str:
+    """The report as text, ending in a newline; empty where all went well."""
+    if outcome.verdict == "succeeded":
         return ""
     lines = [f"holdfast: {headline(outcome)}"]
     if outcome.blame is not None:
@@ -42,20 +33,9 @@ def render(
     if outcome.cause is not None:
         lines += _cause(outcome.cause)
     lines += _others(outcome.others, outcome.others_untold)
-    if history:
-        lines += ["", *history]
-    if journal is not None and (history or outcome.verdict != "succeeded"):
+    if journal is not None:
         lines += ["", f"  journal: {journal}"]
     return one_line_each(lines)
-
-
-def _history(recovered: list[Recovery]) -> list[str]:
-    lines = [
-        f"  round {one.from_round} → {one.to_round}: {one.in_words()}"
-        for one in recovered[-MAX_RECOVERIES:]
-    ]
-    left_out = len(recovered) - len(lines)
-    return [f"  … {left_out} restarts left out", *lines] if left_out else lines
 
 
 def headline(outcome: Outcome) -> str:

@@ -72,6 +72,7 @@ Kind = Literal[
     "recovered",
     "workers_done",
     "job_finished",
+    "summary",
     "gap",
     "said",
 ]

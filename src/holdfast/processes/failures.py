@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,8 @@ from holdfast.worker import error_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from holdfast.core.policy.config import Program
 
 HOOK_DIRECTORY = str(Path(__file__).resolve().parent.parent / "worker" / "hook")
 
@@ -70,6 +73,26 @@ def completed_from_stderr(error: ErrorDetail, tail: str) -> ErrorDetail:
     if not trace:
         return error
     return replace(error, traceback=trace, message=error.message or _exception_line(trace))
+
+
+MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)'$")
+"""Of a name with a dot, the package was found: it is not the place that is wrong."""
+
+
+def with_place_of_module(error: ErrorDetail, program: Program) -> ErrorDetail:
+    """The same; of a module that is missing, where it is after all: it may be the user's own."""
+    first, newline, rest = error.message.partition("\n")
+    missing = MISSING.match(first)
+    if missing is None:
+        return error
+    if program.kind == "module":
+        place, folder = "beside the program", os.path.dirname(program.target.replace(".", os.sep))
+    else:
+        place, folder = "in the working directory, which is not on the module path", ""
+    path = os.path.join(folder, missing[1])
+    if not os.path.isdir(path) and not os.path.isfile(f"{path}.py"):
+        return error
+    return replace(error, message=f"{first} (it is {place}){newline}{rest}")
 
 
 def _exception_line(trace: str) -> str:

@@ -14,6 +14,7 @@ from signal import SIGKILL
 from msgspec.structs import replace
 
 from holdfast.core.node.io import WorkerExited
+from holdfast.core.policy.config import Program
 from holdfast.core.protocol.model import ErrorDetail
 from holdfast.processes import failures
 from holdfast.processes.host.oom import OutOfMemoryWatch
@@ -46,6 +47,7 @@ def with_details(
     event: WorkerExited,
     error_file: Path | None,
     read_stderr: Callable[[int], str],
+    program: Program,
     find_versions: Callable[[], str] | None = None,
 ) -> WorkerExited:
     """The event with all that can be found out about it, now that its output is in."""
@@ -60,6 +62,7 @@ def with_details(
     there = str(error_file) if error_file is not None and error_file.exists() else ""
     if not error.traceback and event.status.signal is None:
         error = failures.completed_from_stderr(error, tail)
+    error = failures.with_place_of_module(error, program)
     shown = "\n".join(tail.splitlines()[-SHOWN_LINES:])
     versions = find_versions() if find_versions is not None else ""
     return replace(event, error=error, stderr_tail=shown, error_file=there, versions=versions)

@@ -585,8 +585,8 @@ class NodeSupervisor:
         complete = self._outbox.put_incomplete(event, self._loop, PATIENCE_S)
         read_stderr = member.streams.stderr_reader()
         versions = self._versions if self.config.max_nodes > 1 else None
-        details = partial(with_details, event, worker.error_file, read_stderr, versions)
-        self.file_lane.do(details, complete)
+        left = (worker.error_file, read_stderr, self.config.program, versions)
+        self.file_lane.do(partial(with_details, event, *left), complete)
 
     def _versions(self) -> str:
         """In a lane: what workers here get of packages, to be compared with other nodes."""

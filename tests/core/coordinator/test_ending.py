@@ -233,7 +233,20 @@ def test_a_node_that_does_not_stop_loses_its_lease() -> None:
     job = running("a", "b")
     job.take(NodeSuspected("b", "silent"))
     job.stop("a")
-    assert Revoke("b") in job.wake(65.0)
+    said = explained(job.wake(1.0))
+    assert said == "host-b may be lost: silent; stopping round 1", (
+        "it takes long: nobody is to wonder why"
+    )
+    assert Revoke("b") in job.wake(64.0)
+
+
+def test_a_cause_that_was_said_while_the_workers_were_stopped_is_not_said_again() -> None:
+    job = running("a", "b", max_restarts=2)
+    cause = failure(0)
+    job.fail("a", cause)
+    job.stop("a", cause)
+    assert explained(job.wake(1.0)).endswith("; stopping round 1")
+    assert explained(job.stop("b")) == "restarting (1 of 2)"
 
 
 def test_rounds_in_a_row_without_progress_end_the_job() -> None:
@@ -259,6 +272,7 @@ def test_stalls_of_our_own_put_a_revoking_off_by_their_length_only() -> None:
     job = running("a", "b")
     job.take(NodeSuspected("b", "silent"))
     job.stop("a")
+    job.wake(1.0)
     for _ in range(10):
         job.now += 6.0
         job.take(HeldUp(0.5))
@@ -270,7 +284,8 @@ def test_a_stall_that_is_noticed_twice_counts_once() -> None:
     job = running("a", "b")
     job.take(NodeSuspected("b", "silent"))
     job.stop("a")
-    job.now += 74.0  # The look of its own, due after 65 s, is late as well.
+    job.wake(1.0)
+    job.now += 73.0  # The look of its own, due after 65 s, is late as well.
     assert Revoke("b") not in job.take(HeldUp(10.0))
     assert Revoke("b") in job.wake(1.0)
 

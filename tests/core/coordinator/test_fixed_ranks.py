@@ -89,7 +89,7 @@ def test_who_is_missing_is_said_when_a_pause_is_over() -> None:
         job.fail("a", failure(0), round=number)
         job.stop("a", round=number)
         effects = job.stop("b", round=number)
-    assert "after a pause of" in explained(effects)
+    assert "restarting in " in explained(effects)
     assert "rank" not in explained(job.take(NodeGone("b", GONE)))
     assert (
         explained(job.wake(60.0))

@@ -6,7 +6,10 @@ nodes that come and go, in `test_coordinator_ending.py`.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from msgspec import structs
 
 from holdfast.core.coordinator.bootstrap import Beginning, next_life
 from holdfast.core.coordinator.io import HandOverAsked, Heard, Resign, Retire, Tell, Write
@@ -77,7 +80,7 @@ def test_the_first_failure_stops_the_round_everywhere() -> None:
     job = Job(nodes=2)
     job.join("a", "b")
     effects = job.fail("b", failure(3))
-    reason = "rank 3 on host-a was killed by signal 9 (SIGKILL)"
+    reason = "rank 3 on host-a was killed (SIGKILL)"
     stop = StopRound(1, reason, goes_on=True)
     assert told(effects) == {"a": stop, "b": stop}
     assert job.fail("a", failure(0)) == []
@@ -154,7 +157,7 @@ def test_the_cause_is_chosen_among_all_failures_not_only_the_first_report() -> N
     ended = outcome(job.stop("b", guilty))
     assert ended.cause == guilty
     assert [one.rank for one in ended.others] == [0, 1]
-    assert ended.reason.startswith("rank 3 on host-a was killed by signal 9 (SIGKILL); ")
+    assert ended.reason.startswith("rank 3 on host-a was killed (SIGKILL); ")
 
 
 def test_the_last_word_of_a_node_on_a_rank_counts() -> None:
@@ -163,6 +166,46 @@ def test_the_last_word_of_a_node_on_a_rank_counts() -> None:
     job.fail("a", failure(1))
     better = failure(1, out_of_memory="the kernel's log says so")
     assert outcome(job.stop("a", better)).cause == better
+
+
+MISSING_MODULE: dict[str, Any] = {
+    "status": ExitStatus(code=1),
+    "error": ErrorDetail("ModuleNotFoundError: No module named 'x'"),
+}
+
+
+def test_a_module_that_is_missing_on_two_hosts_ends_the_job_at_once() -> None:
+    job = Job(nodes=2, max_restarts=9)
+    job.join("a", "b")
+    job.fail("a", failure(0, **MISSING_MODULE))
+    job.stop("a", failure(0, **MISSING_MODULE), failure(1, stopped_by_us=True))
+    elsewhere = structs.replace(failure(2, **MISSING_MODULE), node="b", host="host-b")
+    ended = outcome(job.stop("b", elsewhere))
+    assert ended.verdict == "failed"
+    assert ended.reason.endswith("; a restart would not help: a module is missing")
+
+
+def test_a_module_that_is_missing_on_one_host_of_two_does_not() -> None:
+    job = Job(nodes=2, max_restarts=9)
+    job.join("a", "b")
+    both = (failure(0, **MISSING_MODULE), failure(1, **MISSING_MODULE))
+    job.fail("a", both[0])
+    job.stop("a", *both)
+    assert explained(job.stop("b", failure(2, stopped_by_us=True))).endswith(
+        "; restarting (1 of 9)"
+    )
+
+
+def test_nor_does_one_that_is_missing_after_the_first_step() -> None:
+    job = Job(max_restarts=9)
+    job.join("a")
+    job.hear("a", WorkersProgressed(1, 5))
+    both = (failure(0, **MISSING_MODULE), failure(1, **MISSING_MODULE))
+    job.fail("a", both[0])
+    assert explained(job.stop("a", *both)).endswith("; restarting (1 of 9)")
+    job.fail("a", both[0], round=2)
+    assert explained(job.stop("a", *both, round=2)).startswith("rank 0")
+    assert job.state.end is None
 
 
 def test_without_a_budget_the_first_failure_ends_the_job() -> None:
@@ -177,7 +220,7 @@ def test_a_restart_is_a_new_round_at_the_new_endpoint() -> None:
     job = Job(max_restarts=1)
     job.join("a")
     effects = job.fail_and_stop(failure())
-    assert explained(effects).endswith("; restart 1 of 1")
+    assert explained(effects).endswith("; restarting (1 of 1)")
     second = assignment(effects)
     assert (second.round, second.restart_count) == (2, 1)
     assert second.master == Endpoint("10.0.0.1", 29502)

@@ -105,7 +105,8 @@ def test_a_zygote_that_comes_too_late_is_not_used() -> None:
 
 def test_a_slow_import_is_worth_a_line_that_names_what_is_not_python_s_own() -> None:
     life = Life()
-    life.take(AgentStarted(preload=("import json", "import torch", "from torch import nn")))
+    imports = ("import json", "import torch", "from torch import nn")
+    life.take(AgentStarted(preload=("path 0 /job/lib", "environ A=b", *imports)))
     assert said(life.take(AgentTimerFired("preload notice"))).startswith("importing torch once")
     life.take(ZygoteReady(()))
     assert life.take(AgentTimerFired("preload notice")) == []

@@ -72,7 +72,7 @@ def test_stopping_is_the_signal_then_the_grace() -> None:
     life.take(exited(1))
     effects = life.take(Told(StopRound(1, "rank 1 was killed")))
     assert without_words(effects) == [SignalWorkers(signal.SIGTERM, (0,)), WakeAgent("grace", 30.0)]
-    assert said(effects) == "round 1 ends: rank 1 was killed; stopping the other worker"
+    assert said(effects) == "", "the coordinator is here, and says it"
 
 
 def test_after_the_last_exit_everything_below_is_killed_without_waiting_for_the_grace() -> None:

@@ -49,7 +49,11 @@ too many processes: BlockingIOError: [Errno 11] Resource temporarily unavailable
 port taken: OSError: [Errno 98] Address already in use
 port taken: DistNetworkError: The server socket has failed. port: 29500, name: EADDRINUSE
 missing module: ModuleNotFoundError: No module named 'einops'
-missing module: ImportError: cannot import name 'a' from 'b' (/b.py)
+missing module: ImportError: libcudart.so.12: cannot open shared object file: No such file
+exception: ImportError: cannot import name 'a' from 'b' (/b.py)
+relative import: ImportError: attempted relative import with no known parent package
+module not on the path: ModuleNotFoundError: No module named 'lib' (it is in the working directory)
+module beside the program: ModuleNotFoundError: No module named 'lib' (it is beside the program)
 missing file: FileNotFoundError: [Errno 2] No such file or directory: 'x'
 no permission: PermissionError: [Errno 13] Permission denied: '/data'
 read-only file system: OSError: [Errno 30] Read-only file system: '/data/x'

@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from holdfast.core.policy.config import RestartPolicy
-from holdfast.core.policy.restarts import GiveUp, Restart, RoundFailure, decide, fingerprint
+from holdfast.core.policy.restarts import (
+    GiveUp,
+    Restart,
+    RoundFailure,
+    decide,
+    fingerprint,
+    hopeless,
+    is_alike,
+)
 from holdfast.core.protocol.model import ErrorDetail, ExitStatus, Failure
 
 KILLED = RoundFailure(
@@ -123,8 +131,8 @@ def test_no_restarts_are_allowed_unless_asked_for() -> None:
 
 def test_the_budget_is_told_as_it_is_spent() -> None:
     policy = RestartPolicy(max_restarts=2, backoff_first_s=0.0)
-    assert judge(policy, KILLED).reason == "restart 1 of 2"
-    assert judge(policy, KILLED, KILLED).reason == "restart 2 of 2"
+    assert judge(policy, KILLED).reason == "restarting (1 of 2)"
+    assert judge(policy, KILLED, KILLED).reason == "restarting (2 of 2)"
     assert judge(policy, KILLED, KILLED, KILLED) == GiveUp(
         "all 2 restarts were used (--max-restarts 2)"
     )
@@ -140,7 +148,7 @@ def test_the_only_restart_is_told_in_the_singular() -> None:
 def test_what_is_older_than_the_window_does_not_count() -> None:
     policy = RestartPolicy(max_restarts=1, window_s=100.0, backoff_first_s=0.0)
     old, recent = structs.replace(KILLED, at=0.0), structs.replace(KILLED, at=100.0)
-    assert judge(policy, old, recent) == Restart(0.0, "restart 1 of 1 within 100 s")
+    assert judge(policy, old, recent) == Restart(0.0, "restarting (1 of 1 within 100 s)")
     recent = structs.replace(KILLED, at=99.9)
     assert isinstance(judge(policy, old, recent), GiveUp)
 
@@ -270,17 +278,17 @@ def test_jobs_that_failed_together_do_not_come_back_together() -> None:
 def test_after_progress_a_restart_is_immediate_again() -> None:
     policy = structs.replace(NO_PAUSES, backoff_first_s=10.0)
     progressed = structs.replace(KILLED, progressed=True)
-    assert judge(policy, KILLED, KILLED, progressed).reason == f"restart 3 of {10**9}"
+    assert judge(policy, KILLED, KILLED, progressed).reason == f"restarting (3 of {10**9})"
     assert isinstance(judge(policy, KILLED, KILLED, progressed, KILLED), Restart)
     assert judge(policy, KILLED, KILLED, progressed, KILLED) == Restart(
-        0.0, f"restart 4 of {10**9}"
+        0.0, f"restarting (4 of {10**9})"
     )
 
 
 def test_where_workers_report_nothing_a_long_round_counts_as_progress() -> None:
     policy = structs.replace(NO_PAUSES, backoff_first_s=10.0, progress_after_s=60.0)
     long, short = structs.replace(KILLED, lasted_s=60.0), structs.replace(KILLED, lasted_s=59.9)
-    assert judge(policy, short, long) == Restart(0.0, f"restart 2 of {10**9}")
+    assert judge(policy, short, long) == Restart(0.0, f"restarting (2 of {10**9})")
     verdict = judge(policy, short, short)
     assert isinstance(verdict, Restart)
     assert verdict.delay_s > 0
@@ -292,7 +300,7 @@ def test_where_workers_report_a_long_round_without_a_step_is_no_progress() -> No
     verdict = judge(policy, standing, standing)
     assert isinstance(verdict, Restart)
     assert verdict.delay_s > 0
-    assert f"after a pause of {verdict.delay_s:.1f} s" in verdict.reason
+    assert f"restarting in {verdict.delay_s:.1f} s" in verdict.reason
 
 
 # --- what makes two causes the same -------------------------------------------------------
@@ -342,3 +350,94 @@ def test_out_of_memory_is_a_cause() -> None:
 
 def test_an_exit_code_without_words_is_a_cause() -> None:
     assert fingerprint(failure(ExitStatus(code=1))) != fingerprint(failure(ExitStatus(code=2)))
+
+
+# --- a program that cannot begin ----------------------------------------------------------
+
+MISSING = structs.replace(
+    KILLED,
+    fingerprint="ModuleNotFoundError: No module named 'x'",
+    exit_code=1,
+    hopeless="a module is missing",
+    witnesses=("rank 0", "rank 1"),
+)
+PLENTY = RestartPolicy(max_restarts=9)
+
+
+def test_a_program_that_cannot_begin_is_not_started_again() -> None:
+    verdict = judge(PLENTY, MISSING)
+    assert isinstance(verdict, GiveUp)
+    assert verdict.reason == "a restart would not help: a module is missing"
+
+
+def test_one_witness_of_several_is_not_enough_and_the_next_round_has_another() -> None:
+    once = structs.replace(MISSING, witnesses=("rank 0 in round 1",))
+    again = structs.replace(MISSING, witnesses=("rank 0 in round 2",))
+    assert isinstance(judge(PLENTY, once), Restart)
+    assert isinstance(judge(PLENTY, once, again), GiveUp)
+    assert isinstance(judge(PLENTY, once, RAISED, again), Restart)
+
+
+def test_a_host_that_says_so_again_and_again_is_one_witness() -> None:
+    on_one_host = structs.replace(MISSING, witnesses=("host1",))
+    assert isinstance(judge(PLENTY, on_one_host, on_one_host), Restart)
+
+
+@pytest.mark.parametrize("well", [{"progressed": True}, {"lasted_s": 3600.0}])
+def test_a_job_that_has_got_somewhere_is_started_again(well: dict[str, object]) -> None:
+    earlier = structs.replace(KILLED, **well)  # type: ignore[arg-type]
+    assert isinstance(judge(PLENTY, earlier, MISSING), Restart)
+    assert isinstance(judge(PLENTY, structs.replace(MISSING, **well)), Restart)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "SyntaxError: invalid syntax (train.py, line 1)",
+        "IndentationError: unexpected indent (model.py, line 88)",
+        "TabError: inconsistent use of tabs and spaces in indentation (train.py, line 2)",
+        "ModuleNotFoundError: No module named 'x'\nmore",
+        "ImportError: attempted relative import with no known parent package",
+    ],
+)
+def test_exceptions_of_a_program_that_cannot_begin(message: str) -> None:
+    one = failure(ExitStatus(code=1), message)
+    stopped = failure(ExitStatus(signal=15), message)
+    assert hopeless([one, stopped])
+    assert is_alike(one, stopped)
+
+
+@pytest.mark.parametrize(
+    ("code", "tail"),
+    [
+        (2, "usage: train.py [-h]\ntrain.py: error: unrecognized arguments: --foo\n"),
+        (2, "Try 'train.py --help' for help.\n\nError: No such option: --foo"),
+        (2, "/usr/bin/python: can't open file '/x/train.py': [Errno 2] No such file or directory"),
+        (1, "/usr/bin/python: No module named train"),
+    ],
+)
+def test_last_words_of_a_program_that_cannot_begin(code: int, tail: str) -> None:
+    one = structs.replace(failure(ExitStatus(code=code)), stderr_tail=tail)
+    assert hopeless([one])
+    assert not hopeless([structs.replace(one, status=ExitStatus(code=3))])
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "",
+        "ValueError: x",
+        "SyntaxError: invalid syntax (<unknown>, line 1)",
+        "ImportError: cannot import name 'x' from 'y'",
+        "RuntimeError: ModuleNotFoundError: No module named 'x'",
+    ],
+)
+def test_other_failures_may_be_over_the_next_time(message: str) -> None:
+    one = failure(ExitStatus(code=1), message)
+    assert not hopeless([one])
+    assert not is_alike(one, one)
+
+
+def test_all_that_failed_have_to_say_the_same() -> None:
+    missing = failure(ExitStatus(code=1), "ModuleNotFoundError: No module named 'x'")
+    assert not hopeless([missing, failure(ExitStatus(code=1), "KeyError: a")])

@@ -149,11 +149,11 @@ def test_the_last_lines_of_stderr_are_read_where_there_is_no_message() -> None:
         (failure(3), "rank 3 on here ended with exit code 1 (ValueError: bad batch)"),
         (
             failure(0, message="", status=ExitStatus(signal=11)),
-            "rank 0 on here was killed by signal 11 (SIGSEGV)",
+            "rank 0 on here was killed (SIGSEGV)",
         ),
         (
             failure(0, message="", status=ExitStatus(signal=9), out_of_memory="oom_kill 1"),
-            "rank 0 on here was killed by signal 9 (SIGKILL): out of memory",
+            "rank 0 on here was killed (SIGKILL: out of memory)",
         ),
         (failure(0, message="A: b\nc"), "rank 0 on here ended with exit code 1 (A: b)"),
         (

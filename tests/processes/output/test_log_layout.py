@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.protocol.errors import UsageError
-from holdfast.processes.output.log_layout import JobLogs, create_job_logs
+from holdfast.processes.output.log_layout import (
+    JobLogs,
+    create_job_logs,
+    only_our_records,
+    remove_tree,
+)
 
 
 def test_the_layout_is_the_documented_one(tmp_path: Path) -> None:
@@ -45,46 +50,22 @@ def test_devnull_as_log_dir_names_no_file_at_all() -> None:
     assert logs.attempt(0) is None
     assert logs.worker(0, 0) is None
     assert logs.error_file(0, 0) is None
-    assert not logs.remove_if_untouched()
 
 
-@pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    return tmp_path
-
-
-def test_a_temporary_directory_that_holds_only_our_records_is_removed(temporary: Path) -> None:
-    logs = create_job_logs(None, "job")
+@pytest.mark.parametrize("name", ["stdout.log", "profile.bin"])
+def test_what_a_worker_wrote_is_no_record_of_ours(tmp_path: Path, name: str) -> None:
+    logs = create_job_logs(str(tmp_path), "job")
     worker, journal, error_file = logs.worker(0, 0), logs.journal, logs.error_file(0, 0)
     assert worker is not None
     assert journal is not None
     assert error_file is not None
-    assert next(temporary.iterdir()).name.startswith("holdfast_")
     worker.mkdir(parents=True)
     journal.write_text("{}\n")
     error_file.write_text("{}")
     (worker / "stdout.log").touch()
-    assert logs.remove_if_untouched()
-    assert list(temporary.iterdir()) == []
-
-
-@pytest.mark.parametrize("name", ["stdout.log", "profile.bin"])
-def test_a_temporary_directory_that_a_worker_wrote_to_is_kept(temporary: Path, name: str) -> None:
-    logs = create_job_logs(None, "job")
-    worker = logs.worker(0, 0)
-    assert worker is not None
-    worker.mkdir(parents=True)
+    assert only_our_records(tmp_path)
     (worker / name).write_text("output")
-    assert not logs.remove_if_untouched()
-    assert (worker / name).read_text() == "output"
-
-
-def test_a_directory_that_the_user_named_is_never_removed(tmp_path: Path) -> None:
-    logs = create_job_logs(str(tmp_path), "job")
-    assert not logs.remove_if_untouched()
-    assert logs.root is not None
-    assert logs.root.is_dir()
+    assert not only_our_records(tmp_path)
 
 
 def test_a_temporary_directory_that_is_not_there_is_not_insisted_on(
@@ -94,7 +75,9 @@ def test_a_temporary_directory_that_is_not_there_is_not_insisted_on(
     logs = create_job_logs(None, "job")
     assert logs.root is not None
     assert logs.root.is_dir()
-    assert logs.remove_if_untouched()
+    assert logs.temporary is not None
+    remove_tree(logs.temporary)
+    assert not logs.temporary.exists()
 
 
 def test_a_log_dir_that_cannot_be_made_is_a_usage_error(tmp_path: Path) -> None:

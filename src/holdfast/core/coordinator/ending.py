@@ -68,6 +68,8 @@ from holdfast.core.protocol.model import Blame, Failure, Outcome
 DESCRIBED_NODES = 3
 """How many nodes are asked for all that they know of their failures."""
 STOP_MARGIN_S = 5.0
+SAID_AFTER_S = 1.0
+"""An end of a round that takes longer to be judged is explained before."""
 WITHOUT_LEASE = "had lost the coordinator and stopped its workers"
 RESIGN_FROM = 3
 """Of two nodes, one that is lost is half of them: that says nothing about who is cut off."""
@@ -87,6 +89,7 @@ def end(
             _is_back(state, stopping, node)
         return []
     stopping.goes_on = _enough_stay(state, current)
+    state.looks["stopping"] = now + SAID_AFTER_S
     return [Tell(node, stopping.order()) for node in stopping.awaited()]
 
 
@@ -452,6 +455,8 @@ def look(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
             effects += _missing(state, now)
         elif what == "stop":
             effects += _still_not_stopped(state, now)
+        elif what == "stopping":
+            effects += _say_why(state)
         elif what == "stay":
             from holdfast.core.coordinator import quarantine
 
@@ -473,6 +478,16 @@ def _missing(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     nobody_is_missing(state, now)
     note_loss(state.round, f"node {missing[0] + 1} {reason}")
     return effects
+
+
+def _say_why(state: CoordinatorState) -> list[CoordinatorEffect]:
+    """What is judged within a moment is told of once, then; but nobody is to wait for that."""
+    current = state.round
+    if not isinstance(current, StoppingRound):
+        return []
+    current.is_explained = True
+    cause = current.cause
+    return [Explain(f"{cause.reason}; stopping round {current.number}", cause.about)]
 
 
 def _still_not_stopped(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:

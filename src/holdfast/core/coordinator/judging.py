@@ -40,6 +40,7 @@ def _judge(state: CoordinatorState, ended: StoppingRound, now: float) -> list[Co
     """Every member is back or gone: form again, restart or give up."""
     state.round = None
     state.looks.pop("stop", None)
+    state.looks.pop("stopping", None)
     state.looks.pop("missing", None)
     if ended.has_run:
         state.former = _who_has_state(state, ended) or state.former
@@ -61,7 +62,7 @@ def _judge(state: CoordinatorState, ended: StoppingRound, now: float) -> list[Co
     if reason:
         reason = f"{ended.cause.reason}; {reason}"
         return close(state, _failed_or_lost(state, ended, reason, cause))
-    if state.config.max_nodes == 1 or not state.members:
+    if not state.members:
         return []  # Nobody is left who could form another one.
     free = "re-forming, not counted against --max-restarts"
     if ended.lost and ended.cause.kind == "failure":
@@ -69,7 +70,8 @@ def _judge(state: CoordinatorState, ended: StoppingRound, now: float) -> list[Co
         return [Explain(f"{what}; {free}", topic="re-form")]
     if ended.lost and ended.cause.suspicion:
         return [Explain(f"{ended.lost}; {free}", topic="re-form")]
-    return [Explain(f"{ended.cause.reason}; {free}", ended.cause.about, "re-form")]
+    text = free if ended.is_explained else f"{ended.cause.reason}; {free}"
+    return [Explain(text, "" if ended.is_explained else ended.cause.about, "re-form")]
 
 
 def _with_early_ends(
@@ -139,6 +141,7 @@ def _charge(
         exit_code=first.status.code,
         non_retryable=first.error.non_retryable,
     )
+    failed = _with_witnesses(state, ended, cause, failed)
     history = (*state.budget.history, failed)
     state.budget.history.append(failed)
     state.version += 1
@@ -150,7 +153,30 @@ def _charge(
         return close(state, failed_outcome(f"{what}; {verdict.reason}", cause))
     state.wait.not_before = now + verdict.delay_s
     state.wait.reason = rounds.PAUSING if verdict.delay_s else ""
-    return [Explain(f"{what}; {verdict.reason}", topic="restart", pause_s=verdict.delay_s)]
+    is_known = ended.is_explained and what == ended.cause.reason
+    text = verdict.reason if is_known else f"{what}; {verdict.reason}"
+    return [Explain(text, topic="restart", pause_s=verdict.delay_s)]
+
+
+def _with_witnesses(
+    state: CoordinatorState,
+    ended: StoppingRound,
+    cause: rootcause.Cause,
+    failed: restarts.RoundFailure,
+) -> restarts.RoundFailure:
+    """Who says that the program cannot begin. A job that has made a step could begin."""
+    has_begun = state.budget.furthest_step is not None or bool(ended.course.succeeded)
+    if has_begun or cause.first.ended_before:
+        return failed
+    hopeless = restarts.hopeless(cause.failed)
+    alike = [one for one in cause.everybody if restarts.is_alike(one, cause.first)]
+    if state.config.max_nodes > 1:
+        witnesses, needed = {one.host for one in alike}, 2
+    else:
+        witnesses = {f"rank {one.rank} in round {ended.number}" for one in alike}
+        needed = min(2, state.config.slots)
+    found = tuple(sorted(witnesses))
+    return replace(failed, hopeless=hopeless, witnesses=found, witnesses_needed=needed)
 
 
 def closing_wanted(state: CoordinatorState, outcome: Outcome) -> list[CoordinatorEffect]:

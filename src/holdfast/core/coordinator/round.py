@@ -351,6 +351,8 @@ class StoppingRound(Struct):
     departed: DepartedLeader | None = None
     goes_on: bool = False
     """Whether enough were left, when it was ended, who did not want to leave."""
+    is_explained: bool = False
+    """Why it ends was said, since that takes long."""
 
     @property
     def is_over(self) -> bool:

@@ -29,6 +29,7 @@ Look = Literal[
     "drain",
     "save",
     "stop",
+    "stopping",
     "missing",
     "awaited",
     "departed",

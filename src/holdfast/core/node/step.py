@@ -138,7 +138,7 @@ from holdfast.core.protocol.messages import (
 )
 from holdfast.core.protocol.model import Assignment, EarlyEnd, ErrorDetail, ExitStatus, Failure
 from holdfast.core.protocol.naming import on_itself
-from holdfast.core.protocol.preload_steps import module_of
+from holdfast.core.protocol.preload_steps import packages_of
 
 KEPT_ALIVE_MOST_S = 3600.0
 """How much earlier than its end an exception is believed to be: clocks on the wall may be set."""
@@ -458,10 +458,11 @@ def _stop_round(state: AgentState, message: StopRound) -> list[AgentEffect]:
     if state.closing is not None and has_succeeded(state):
         return depart(state)  # Nobody will run anything here again.
     state.phase = Phase.STOPPING
-    reason = on_itself(message.reason, message.about, state.name)
-    said = Say(f"round {message.round} ends: {reason}{_stopping_others(state)}")
     stopped = locate(state) if message.locate else stop_workers(state, signal.SIGTERM)
-    return [said, *stopped]
+    if state.lease is None or state.hosting:
+        return stopped  # The coordinator speaks here, too, and will have judged it in a moment.
+    reason = on_itself(message.reason, message.about, state.name)
+    return [Say(f"round {message.round} ends: {reason}{_stopping_others(state)}"), *stopped]
 
 
 def _stopping_others(state: AgentState) -> str:
@@ -511,8 +512,7 @@ def _timer(state: AgentState, name: str, now: float) -> list[AgentEffect]:
         limit = f"{state.config.timeouts.preload_s:g} s"
         return [*zygote_lost(state, f"preloading took more than {limit}"), *ready(state)]
     if name == PRELOAD_NOTICE_TIMER and preparing:
-        modules = [module_of(each) or each for each in (*state.preload, *state.late)]
-        packages = dict.fromkeys(module.partition(".")[0] for module in modules)
+        packages = packages_of((*state.preload, *state.late))
         named = ", ".join(name for name in packages if name not in sys.stdlib_module_names)
         return [Say(f"importing {named or 'modules'} once for all workers of this node")]
     if name == BIRTH_TIMER and state.warm and state.phase is Phase.RUNNING and unborn(state):

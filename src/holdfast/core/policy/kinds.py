@@ -118,9 +118,18 @@ BY_WORDS = (
     WordsOfKind("stack overflow",
                 r"RecursionError|stack overflow",
                 "a function calls itself without end"),
+    WordsOfKind("relative import",
+                r"attempted relative import with no known parent",
+                "start the program as a part of its package: holdfast run -m package.module"),
+    WordsOfKind("module not on the path",
+                r"No module named .*\(it is in the working directory",
+                "put that directory into PYTHONPATH, or start the program with -m package.module"),
+    WordsOfKind("module beside the program",
+                r"No module named .*\(it is beside the program",
+                "import it by its full name, with its package, or start the program by its path"),
     WordsOfKind(MISSING_MODULE,
-                r"ModuleNotFoundError|ImportError|No module named",
-                "install it there as on the other machines, in the environment that runs the job"),
+                r"ModuleNotFoundError|No module named|cannot open shared object file",
+                "install it in the environment that runs the job, as on the other machines"),
     WordsOfKind("damaged file",
                 r"UnpicklingError|Ran out of input|PytorchStreamReader|BadZipFile|SafetensorError"
                 r"|pickle data was truncated|invalid load key|HeaderTooLarge|bad magic number"
@@ -231,7 +240,8 @@ def telling_line(failure: Failure) -> str:
         return place
     if not lines:
         tail = [line.strip() for line in failure.stderr_tail.splitlines() if line.strip()]
-        return f"last line: {tail[-1]}" if tail and not failure.ended_for else ""
+        says_little = failure.ended_for or failure.status.signal is not None
+        return f"last line: {tail[-1]}" if tail and not says_little else ""
     loader = _LOADER.search(failure.error.message)
     if loader and loader[1] and len(lines) > 1:
         return f"{lines[-1]}, in data loader {loader[1]}"

@@ -3,9 +3,13 @@
 Rules, in this order
 1. A failure that says of itself that a restart cannot help (`holdfast.NonRetryable`, a
    listed exit code) ends the job.
-2. The same cause `same_cause_limit` times in a row, without progress between, ends it.
-3. More failures than `max_restarts` ends it; with a window, only those inside it count.
-4. Otherwise the job restarts: at once after the first failure, after a growing pause when
+2. A program that cannot begin (a syntax error, a missing module, an argument that it does not
+   know) ends the job before it has got anywhere, if all that failed say the same. One rank of
+   several, or one host of several, may itself be what is wrong: two of them have to say so. In a
+   job of one host a rank that says so again in the next round counts as another.
+3. The same cause `same_cause_limit` times in a row, without progress between, ends it.
+4. More failures than `max_restarts` ends it; with a window, only those inside it count.
+5. Otherwise the job restarts: at once after the first failure, after a growing pause when
    the rounds before it made no progress either.
 
 Progress is what the workers report; where none ever did, a round that lasted
@@ -20,6 +24,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -38,6 +43,11 @@ class RoundFailure(Struct, frozen=True):
     """Equal for equal causes; empty where the failure says nothing about its cause."""
     exit_code: int | None
     non_retryable: bool
+    hopeless: str = ""
+    """Why the program cannot begin, where all that failed say so."""
+    witnesses: tuple[str, ...] = ()
+    """Hosts that say so; in a job of one host its ranks."""
+    witnesses_needed: int = 2
 
 
 class Restart(Struct, frozen=True):
@@ -62,6 +72,8 @@ def decide(
         return GiveUp("it was marked as a failure that a restart cannot help")
     if latest.exit_code is not None and latest.exit_code in policy.non_retryable_exit_codes:
         return GiveUp(f"exit code {latest.exit_code} is one of --non-retryable-exit-codes")
+    if _cannot_begin(policy, history):
+        return GiveUp(f"a restart would not help: {latest.hopeless}")
     alike = _same_cause_in_a_row(policy, history)
     if policy.same_cause_limit and alike >= policy.same_cause_limit:
         again = f"the same failure came {alike} times in a row without progress"
@@ -70,8 +82,9 @@ def decide(
     if counted > policy.max_restarts:
         return GiveUp(_budget_spent(policy))
     delay_s = _delay(policy, history, job)
-    pause = f" after a pause of {delay_s:.1f} s" if delay_s else ""
-    return Restart(delay_s, f"restart {counted} of {policy.max_restarts}{_within(policy)}{pause}")
+    pause = f" in {delay_s:.1f} s" if delay_s else ""
+    count = f"{counted} of {policy.max_restarts}{_within(policy)}"
+    return Restart(delay_s, f"restarting{pause} ({count})")
 
 
 def forgotten(at: float) -> RoundFailure:
@@ -97,10 +110,58 @@ def fingerprint(failure: Failure) -> str:
     return ""
 
 
+PROGRAM_ERRORS = (
+    (r"(?:SyntaxError|IndentationError|TabError): .*\((?!<).*, line \d+\)",
+     "the program has a syntax error"),
+    (r"ModuleNotFoundError: No module named", "a module is missing"),
+    (r"ImportError: attempted relative import", "the program cannot be imported like this"),
+)  # fmt: skip
+"""By the first line of an exception. What is parsed from a string may be data, which can change."""
+LAST_WORDS = (
+    (2, r"can't open file .*Errno 2", "there is no such program"),
+    (2, r"\S.{0,200}: error: |Error: No such option", "the program does not take its arguments"),
+    (1, r"\S+: No module named ", "there is no such module"),
+)
+"""By the exit code and the last line of stderr, where there is no exception."""
+
+
+def hopeless(failed: Sequence[Failure]) -> str:
+    """Why the program cannot even begin, if that is what each of these failures says."""
+    reasons = {_why_hopeless(failure) for failure in failed}
+    return reasons.pop() if len(reasons) == 1 else ""
+
+
+def is_alike(one: Failure, other: Failure) -> bool:
+    """Whether both say the same, a worker that was stopped meanwhile among them."""
+    return _why_hopeless(one) == _why_hopeless(other) != ""
+
+
+def _why_hopeless(failure: Failure) -> str:
+    first = next(iter(failure.error.message.splitlines()), "")
+    if first:
+        return next((why for words, why in PROGRAM_ERRORS if re.match(words, first)), "")
+    last = next(reversed(failure.stderr_tail.rstrip().splitlines()), "")
+    code = failure.status.code
+    return next((why for of, words, why in LAST_WORDS if of == code and re.search(words, last)), "")
+
+
 def made_progress(policy: RestartPolicy, failed: RoundFailure) -> bool:
     if failed.progressed is not None:
         return failed.progressed
     return failed.lasted_s >= policy.progress_after_s
+
+
+def _cannot_begin(policy: RestartPolicy, history: tuple[RoundFailure, ...]) -> bool:
+    """Rule 2."""
+    latest = history[-1]
+    if not latest.hopeless or any(made_progress(policy, failed) for failed in history):
+        return False
+    seen: set[str] = set()
+    for failed in reversed(history):
+        if (failed.hopeless, failed.fingerprint) != (latest.hopeless, latest.fingerprint):
+            break
+        seen.update(failed.witnesses)
+    return len(seen) >= latest.witnesses_needed
 
 
 def _same_cause_in_a_row(policy: RestartPolicy, history: tuple[RoundFailure, ...]) -> int:

@@ -28,7 +28,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from holdfast.core.protocol.bounds import cut
-from holdfast.core.protocol.model import Blame, Certainty, EarlyEnd, Failure
+from holdfast.core.protocol.model import Blame, Certainty, EarlyEnd, Failure, signal_name
 
 LOST_PEER = (
     r"connection (?:was )?(?:reset|closed|refused|aborted|lost)"
@@ -107,15 +107,20 @@ def describe(failure: Failure) -> str:
         return f"{failure.host}: {words}"
     if failure.ended_for == STUCK:
         return f"rank {failure.rank} on {failure.host} {words}"
-    how = f"was killed by {_signal_words(failure)}"
-    if failure.status.signal is None:
-        how = f"ended with exit code {failure.status.code}"
-    if words:
-        how += f" ({words})"
-    said = f"rank {failure.rank} on {failure.host} {how}"
+    said = f"rank {failure.rank} on {failure.host} {_how(failure, words)}"
     if _missed_somebody(failure):
         return f"{early_ends(failure)}, while others still ran; then {said}"
     return said
+
+
+def _how(failure: Failure, words: str) -> str:
+    number = failure.status.signal
+    if number is None:
+        return f"ended with exit code {failure.status.code}" + (f" ({words})" if words else "")
+    if failure.error.message and not failure.ended_for:
+        return f"failed ({words})"  # It was stopped, or fell, while it ended.
+    memory = "out of memory" if failure.out_of_memory else ""
+    return f"was killed ({': '.join(one for one in (signal_name(number), memory, words) if one)})"
 
 
 def early_ends(failure: Failure) -> str:
@@ -310,8 +315,3 @@ def shortened(text: str, limit: int) -> str:
         return text
     kept = text[: limit - 1]
     return f"{kept[: kept.rfind(' ', limit // 2)] if ' ' in kept[limit // 2 :] else kept}…"
-
-
-def _signal_words(failure: Failure) -> str:
-    words = str(failure.status)
-    return f"{words}: out of memory" if failure.out_of_memory else words

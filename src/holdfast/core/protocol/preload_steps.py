@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+NO_IMPORT = ("environ ", "path ")
+"""Steps that set a variable, or put a folder on the module path."""
+
 
 def module_of(step: str) -> str:
     """The module that a step imports; empty if it imports none."""
     words = step.split(" ", 2)
     return words[1] if words[0] in ("import", "from") and len(words) > 1 else ""
+
+
+def packages_of(steps: Iterable[str]) -> list[str]:
+    """The packages that these steps import, or plain names of modules, in order."""
+    modules = (module_of(step) or step for step in steps if not step.startswith(NO_IMPORT))
+    return list(dict.fromkeys(module.partition(".")[0] for module in modules))
 
 
 def without(steps: tuple[str, ...], step: str) -> tuple[str, ...]:
@@ -30,7 +41,7 @@ def brought_by(steps: tuple[str, ...]) -> frozenset[str]:
     """
     found: set[str] = set()
     for step in steps:
-        if step.startswith(("environ ", "path ")):
+        if step.startswith(NO_IMPORT):
             continue
         module = module_of(step) or step
         names = step.partition(" import ")[2].split(", ") if step.startswith("from ") else []

@@ -11,7 +11,7 @@ Rules
   the log dir.
 - `os.devnull` as log dir means that nothing is written: every path is None.
 - Without a log dir a temporary one is made, and only that is ever removed again, and only
-  when it holds nothing that a worker wrote.
+  when it holds nothing that a worker wrote (`processes.output.kept_runs`).
 - Paths are only named here. Who writes a file makes its directory.
 
 The temporary directory is made by hand, because `tempfile` alone costs a tenth of the time
@@ -20,7 +20,6 @@ in which a job has started.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from pathlib import Path
@@ -35,6 +34,8 @@ FILTERED_FILES = {1: "filtered_stdout.log", 2: "filtered_stderr.log"}
 _JOURNAL = "journal.jsonl"
 _ANY_JOURNAL = r"journal(\.\d+)?\.jsonl"
 _ERROR_FILE = "error.json"
+RECORD = "run.json"
+"""How the run ended (`processes.output.kept_runs`)."""
 _RUN_ID_LENGTH_MAX = 100
 _HOST_LENGTH_MAX = 63
 _UNIQUE_ATTEMPTS = 100
@@ -45,7 +46,7 @@ class JobLogs(Struct, frozen=True):
 
     root: Path | None
     temporary: Path | None = None
-    """The directory to remove with `remove_if_untouched`, where we made it ourselves."""
+    """The directory that we made for it ourselves, where none was named."""
 
     @property
     def journal(self) -> Path | None:
@@ -62,18 +63,6 @@ class JobLogs(Struct, frozen=True):
         worker = self.worker(restart_count, local_rank)
         return worker / _ERROR_FILE if worker else None
 
-    def remove_if_untouched(self) -> bool:
-        """Remove our temporary directory, unless something in it is worth keeping.
-
-        Our own records (journal, error files) and empty files are not; a log with output in
-        it, or any file that we did not make, is. Returns whether the directory is gone.
-        """
-        if self.temporary is None or not _only_our_records(self.temporary):
-            return False
-        with contextlib.suppress(OSError):
-            _remove(self.temporary)
-        return not self.temporary.exists()
-
 
 def create_job_logs(log_dir: str | None, run_id: str, host: str = "") -> JobLogs:
     """Make the directory of a new job and return its paths.
@@ -89,7 +78,7 @@ def create_job_logs(log_dir: str | None, run_id: str, host: str = "") -> JobLogs
         if log_dir is not None:
             os.makedirs(log_dir, exist_ok=True)
             return JobLogs(_make_unique(Path(log_dir).absolute(), name))
-        temporary = _make_temporary()
+        temporary = make_temporary()
         return JobLogs(_make_unique(temporary, name), temporary)
     except OSError as error:
         where = log_dir if log_dir is not None else "a temporary directory"
@@ -99,10 +88,15 @@ def create_job_logs(log_dir: str | None, run_id: str, host: str = "") -> JobLogs
         ) from error
 
 
-def _only_our_records(tree: Path) -> bool:
+def only_our_records(tree: Path) -> bool:
+    """Whether nothing in it is worth keeping for itself. Raises `OSError`.
+
+    Our own records (journal, error files) and empty files are not; a log with output in it, or any
+    file that we did not make, is.
+    """
     for directory, _, names in os.walk(tree):
         for name in names:
-            if name == _ERROR_FILE or re.fullmatch(_ANY_JOURNAL, name):
+            if name in (_ERROR_FILE, RECORD) or re.fullmatch(_ANY_JOURNAL, name):
                 continue
             status = os.lstat(os.path.join(directory, name))
             if status.st_size > 0:
@@ -110,7 +104,7 @@ def _only_our_records(tree: Path) -> bool:
     return True
 
 
-def _remove(tree: Path) -> None:
+def remove_tree(tree: Path) -> None:
     """As `shutil` would, which is a large import for a handful of files."""
     for directory, folders, names in os.walk(tree, topdown=False):
         for name in names:
@@ -132,7 +126,7 @@ def temporary_folders() -> list[Path]:
     return [Path(one).absolute() for one in dict.fromkeys(candidates) if one]
 
 
-def _make_temporary() -> Path:
+def make_temporary() -> Path:
     *candidates, last = temporary_folders()
     for candidate in candidates:
         try:

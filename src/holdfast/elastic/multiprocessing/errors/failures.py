@@ -137,7 +137,7 @@ class ChildFailedError(Exception):
         )
         ranks = [first, *others]
         ends = self._exit_codes(ranks) + self._error_files(ranks)
-        return "\n" + report.render(outcome, (), None) + ends
+        return "\n" + report.render(outcome, None) + ends
 
     def _by_moment(self, rank: GlobalRank) -> tuple[int, float]:
         return _moment(self.failures[rank])

@@ -1,0 +1,212 @@
+"""`holdfast jobs`: what runs on this machine, and the last runs that have ended."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.cli.journal_search import Candidate, candidates
+from holdfast.cli.verbs import verb
+from holdfast.core.node.io import Finish, Told
+from holdfast.core.policy.root_cause import shortened
+from holdfast.core.protocol.bounds import clean
+from holdfast.core.protocol.errors import UsageError
+from holdfast.core.protocol.messages import RunRound
+from holdfast.core.protocol.model import Assignment, Outcome
+from holdfast.observe.journal import AgentStep
+from holdfast.observe.summary import counted, length
+from holdfast.processes.output import kept_runs
+from holdfast.processes.output.kept_runs import RunRecord
+
+HELP = """\
+Usage: holdfast jobs [--json]
+
+Your jobs on this machine: those that run, and the last ones that have ended, the newest
+first. `holdfast status NAME` says more of one that runs, `holdfast report NAME` of any.
+
+  --json  one object for each job, in a list
+"""
+READ_BYTES = 1 << 18
+"""How much of a journal's beginning, and of its end, is looked at for its size."""
+REASON_MOST = 80
+KILLED = "killed"
+STATES = {"not_formed": "not formed"}
+
+
+class ListedJob(Struct, frozen=True, omit_defaults=True):
+    """One line."""
+
+    name: str
+    state: str
+    """running, succeeded, failed, interrupted, not formed, or killed: its agents were."""
+    started: float = 0.0
+    """Seconds since 1970; 0 where it is not known."""
+    seconds: float = 0.0
+    nodes: int = 0
+    ranks: int = 0
+    restarts: int = 0
+    steps: int | None = None
+    goodput: float | None = None
+    exit_status: int | None = None
+    reason: str = ""
+    journals: tuple[str, ...] = ()
+    """On this machine."""
+
+
+@verb(HELP)
+def jobs(words: list[str]) -> None:
+    unknown = [word for word in words if word != "--json"]
+    if unknown:
+        raise UsageError(f"unexpected argument: {unknown[0]!r}", "`holdfast jobs --help`")
+    found = list_jobs()
+    if words:
+        print(msgspec.json.encode(found).decode())
+    else:
+        print(render(found), end="", flush=True)
+
+
+def list_jobs() -> list[ListedJob]:
+    """All of this user's on this machine, the newest first; the nodes of one job are one."""
+    together: list[ListedJob] = []
+    for one in sorted(_with_journals(), key=lambda one: one.started):
+        at = next((at for at, each in enumerate(together) if _is_same(each, one)), None)
+        if at is None:
+            together.append(one)
+        else:
+            together[at] = _as_one(together[at], one)
+    known = {one.name for one in together if one.state == "running"}
+    return [*_without_journals(known), *reversed(together)]
+
+
+def _with_journals() -> Iterator[ListedJob]:
+    for folder in kept_runs.folders():
+        record = kept_runs.record_of(folder)
+        found = list(candidates(kept_runs.places_of(folder)))
+        if record is not None:
+            yield _ended(record, found)
+        elif found:
+            yield _without_end(found[0], kept_runs.is_running(folder))
+
+
+def _ended(record: RunRecord, found: list[Candidate]) -> ListedJob:
+    return ListedJob(
+        name=record.job,
+        state=STATES.get(record.verdict, record.verdict),
+        started=record.started,
+        seconds=record.seconds,
+        nodes=record.nodes,
+        ranks=record.ranks,
+        restarts=record.restarts,
+        steps=record.steps,
+        goodput=record.goodput,
+        exit_status=record.exit_status,
+        reason=record.reason,
+        journals=tuple(str(one.path) for one in found),
+    )
+
+
+def _without_end(one: Candidate, is_running: bool) -> ListedJob:
+    last, outcome = _look_into(one.path)
+    state, reason = ("running", "") if is_running else (KILLED, "")
+    if outcome is not None:
+        state, reason = STATES.get(outcome.verdict, outcome.verdict), outcome.reason
+    end = time.time() if is_running else one.end
+    return ListedJob(
+        name=one.job,
+        state=state,
+        started=one.start,
+        seconds=max(0.0, end - one.start),
+        nodes=last.group_size if last is not None else 0,
+        ranks=last.world_size if last is not None else 0,
+        restarts=last.restart_count if last is not None else 0,
+        exit_status=outcome.exit_status if outcome is not None else None,
+        reason=reason,
+        journals=(str(one.path),),
+    )
+
+
+def _without_journals(known: set[str]) -> list[ListedJob]:
+    """Those that run with /dev/null as log dir."""
+    from holdfast.admin.client import local_agents
+
+    names = dict.fromkeys(door.run_id for door in local_agents())
+    return [ListedJob(name, "running") for name in names if name not in known]
+
+
+def _is_same(one: ListedJob, other: ListedJob) -> bool:
+    return one.name == other.name and other.started <= one.started + one.seconds
+
+
+def _as_one(first: ListedJob, second: ListedJob) -> ListedJob:
+    """What two nodes of a job know of it: one that runs, or that knows its steps, knows most."""
+    best = max(first, second, key=_knowledge)
+    journals = (*first.journals, *second.journals)
+    return replace(best, started=min(first.started, second.started), journals=journals)
+
+
+def _knowledge(one: ListedJob) -> tuple[bool, bool, bool]:
+    return one.state == "running", one.state != KILLED, one.steps is not None
+
+
+def _look_into(path: Path) -> tuple[Assignment | None, Outcome | None]:
+    """The last round, and the outcome, as far as a journal's beginning or its end tells of them."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(READ_BYTES)
+            file.seek(max(len(text), path.stat().st_size - READ_BYTES))
+            text += file.read()
+    except OSError:
+        return None, None
+    last: Assignment | None = None
+    outcome: Outcome | None = None
+    for line in text.split(b"\n"):
+        if b'"RunRound"' not in line and b'"Finish"' not in line:
+            continue
+        with contextlib.suppress(ValueError, msgspec.MsgspecError):
+            step = msgspec.json.decode(line, type=AgentStep)
+            if isinstance(step.event, Told) and isinstance(step.event.message, RunRound):
+                last = step.event.message.assignment
+            ends = (each.outcome for each in step.effects if isinstance(each, Finish))
+            outcome = next(ends, outcome)
+    return last, outcome
+
+
+# In words.
+
+
+def render(found: list[ListedJob]) -> str:
+    """A table; the last column is as wide as it is."""
+    if not found:
+        return "no job of yours runs on this machine, and none has left a journal\n"
+    rows = [("NAME", "STATE", "STARTED", "TIME", "NODES", "RANKS", "END"), *map(_row, found)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _row(one: ListedJob) -> tuple[str, ...]:
+    started = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.started)) if one.started else "-"
+    return (
+        clean(one.name),
+        one.state,
+        started,
+        length(one.seconds) if one.started else "-",
+        str(one.nodes or "-"),
+        str(one.ranks or "-"),
+        _end(one),
+    )
+
+
+def _end(one: ListedJob) -> str:
+    if one.state != "succeeded":
+        return clean(shortened(one.reason, REASON_MOST))
+    parts = [counted(one.steps, "step")] if one.steps is not None else []
+    parts += [counted(one.restarts, "restart")] if one.restarts else []
+    parts += [f"goodput {100 * one.goodput:.1f} %"] if one.goodput is not None else []
+    return ", ".join(parts)

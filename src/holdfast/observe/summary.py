@@ -1,0 +1,143 @@
+"""A job in a few numbers: for its progress lines and for the line that it ends with.
+
+The one seam between the console and the interpreter of a job's history: time and goodput are
+those of `observe.history` and `observe.goodput`, and so of the report.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core.protocol.bounds import clean
+from holdfast.core.protocol.model import Outcome
+from holdfast.observe.live_history import LiveHistory
+
+IDLE_S = 60.0
+"""After so long without a step, the age of the last one is told."""
+
+
+class Summary(Struct, frozen=True, omit_defaults=True):
+    """A job, up to a moment."""
+
+    seconds: float
+    round: int = 0
+    is_running: bool = False
+    """Workers run, as far as is known; else the next round is waited for."""
+    nodes: int = 0
+    ranks: int = 0
+    restarts: int = 0
+    """Of rounds in which a worker failed."""
+    step: int | None = None
+    """The furthest that was reported."""
+    steps: int | None = None
+    """How many the job has made."""
+    steps_per_s: float | None = None
+    """In this round."""
+    step_age_s: float | None = None
+    goodput: float | None = None
+    """The useful share of the time; None where workers report no steps."""
+
+
+def summarize(live: LiveHistory, now: float) -> Summary:
+    """The job up to this moment of the node's own clock."""
+    history, last = live.history, live.history.current
+    seconds = live.age_s(now)
+    if last is None:
+        return Summary(seconds)
+    known = Summary(
+        seconds, last.number, history.is_running, last.nodes, last.ranks, history.restarts
+    )
+    if history.first_step is None or history.furthest_step is None:
+        return known
+    stepped = last.last_stepped
+    return replace(
+        known,
+        step=history.furthest_step,
+        steps=history.furthest_step - history.first_step + 1,
+        steps_per_s=history.pace or None,
+        step_age_s=None if stepped is None else live.time_of(now) - stepped,
+        goodput=live.book(now).goodput,
+    )
+
+
+# In words.
+
+
+def progress(known: Summary) -> str:
+    """ "running for 5 min, round 1, 8 ranks, step 1,229, 2.1 steps/s" """
+    if not known.round:
+        return f"waiting for nodes for {length(known.seconds)}"
+    parts = [f"running for {length(known.seconds)}", f"round {known.round}"]
+    if not known.is_running:
+        parts[-1] = f"between rounds {known.round} and {known.round + 1}"
+    parts.append(counted(known.ranks, "rank"))
+    if known.nodes > 1:
+        parts[-1] += f" on {known.nodes} nodes"
+    if known.step is not None:
+        parts.append(f"step {known.step:,}")
+        if known.step_age_s is not None and known.step_age_s >= IDLE_S:
+            parts.append(f"the last one {length(known.step_age_s)} ago")
+        elif known.steps_per_s is not None:
+            parts.append(f"{rate(known.steps_per_s)} steps/s")
+    if known.restarts:
+        parts.append(counted(known.restarts, "restart"))
+    return ", ".join(parts)
+
+
+def closing(outcome: Outcome, known: Summary, job: str) -> str:
+    """ "succeeded in 10 min 15 s, 1,229 steps, goodput 99.8 %; report: holdfast report NAME"
+
+    Without the name of a job, no journal is left of it.
+    """
+    parts = [f"{_ended(outcome)} {length(known.seconds)}"]
+    if known.steps is not None:
+        parts.append(counted(known.steps, "step"))
+    if known.restarts:
+        parts.append(counted(known.restarts, "restart"))
+    if known.goodput is not None:
+        parts.append(f"goodput {100 * known.goodput:.1f} %")
+    words = ", ".join(parts)
+    return f"{words}; report: holdfast report {clean(shlex.quote(job))}" if job else words
+
+
+def as_event(outcome: Outcome, known: Summary, journal: str) -> dict[str, Any]:
+    """The same for programs: the last event of `holdfast run --json`."""
+    told = {"at": round(time.time(), 3), "kind": "summary", "verdict": outcome.verdict}
+    numbers = {name: getattr(known, name) for name in ("nodes", "ranks", "restarts", "steps")}
+    shares = {"seconds": round(known.seconds, 3), "goodput": known.goodput}
+    status = {"exit_status": outcome.exit_status, "reason": outcome.reason, "journal": journal}
+    return {**told, **shares, **numbers, **status}
+
+
+def _ended(outcome: Outcome) -> str:
+    if outcome.asked == "node":
+        return "left the job, which goes on, after"
+    verdicts = {"succeeded": "succeeded in", "not_formed": "gave up after"}
+    return verdicts.get(outcome.verdict, f"{outcome.verdict} after")
+
+
+def counted(number: int, what: str) -> str:
+    """ "1 rank", "1,229 steps" """
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def rate(each_second: float) -> str:
+    """ "0.021", "2.1", "1,010" """
+    return f"{each_second:,.0f}" if each_second >= 100 else f"{each_second:.2g}"
+
+
+def length(seconds: float) -> str:
+    """ "0.4 s", "12 s", "10 min 15 s", "3 h 12 min" """
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for unit, name, smaller in ((86400, "d", "h"), (3600, "h", "min"), (60, "min", "s")):
+        if whole >= unit:
+            rest = whole % unit // {"h": 3600, "min": 60, "s": 1}[smaller]
+            return f"{whole // unit} {name} {rest} {smaller}" if rest else f"{whole // unit} {name}"
+    return f"{whole} s"

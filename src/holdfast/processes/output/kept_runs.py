@@ -1,0 +1,203 @@
+"""The last runs of this user on this machine, which can still be reported on.
+
+    <temporary>/holdfast_<unique>/<run>_<host>_<unique>/journal.jsonl
+                                 /run.json    how it ended, in numbers
+
+Rules
+1. Each run has such a folder, closed to all other users. With --log-dir it holds a link to where
+   the journal is; with /dev/null as log dir there is none.
+2. Its agent holds a lock on it while it lives. A run without an end and without a lock was killed.
+3. The last runs are kept, `KEPT_RUNS` and `KEPT_BYTES` of them at most. At the end of a run older
+   ones are removed: never one that runs, nor one in whose folder a worker has written something.
+4. Several runs may do so at once, on a full disk, too: what another one has removed is gone, and
+   what cannot be removed stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.processes.output.log_layout import (
+    RECORD,
+    JobLogs,
+    make_temporary,
+    only_our_records,
+    remove_tree,
+    temporary_folders,
+)
+from holdfast.runtime.private_folder import is_ours, read_file, write_file
+
+KEPT_RUNS = 50
+KEPT_BYTES = 64 << 20
+RECORD_MOST = 1 << 16
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class RunRecord(Struct, frozen=True, omit_defaults=True):
+    """How a run ended, as this node knows it."""
+
+    job: str
+    node: str
+    host: str
+    started: float
+    """Seconds since 1970."""
+    seconds: float
+    verdict: str
+    reason: str
+    exit_status: int
+    nodes: int = 0
+    ranks: int = 0
+    restarts: int = 0
+    steps: int | None = None
+    goodput: float | None = None
+
+
+class KeptRun:
+    """The folder of this run, locked."""
+
+    def __init__(self, folder: Path, lock: int) -> None:
+        self._folder, self._lock = folder, lock
+
+    def end(self, record: RunRecord) -> None:
+        """Write down how it ended, and make room for the next ones. It may wait for a disk."""
+        with contextlib.suppress(OSError):
+            write_file(self._lock, RECORD, msgspec.json.encode(record))
+        prune(self._folder.parent)
+        self._close()
+
+    def remove_if_untouched(self) -> None:
+        """Keep nothing of it, unless a worker has written something there."""
+        self._close()
+        if _is_ours_alone(self._folder):
+            with contextlib.suppress(OSError):
+                remove_tree(self._folder)
+
+    def _close(self) -> None:
+        lock, self._lock = self._lock, -1
+        if lock >= 0:
+            os.close(lock)
+
+
+def keep(logs: JobLogs) -> KeptRun | None:
+    """Begin to keep the run; None where it leaves no journal, or its folder cannot be made."""
+    if logs.root is None:
+        return None
+    with contextlib.suppress(OSError):
+        folder = logs.temporary
+        if folder is None:
+            folder = make_temporary()
+            os.symlink(logs.root, folder / logs.root.name)
+        lock = os.open(folder, FOLDER)
+        with contextlib.suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return KeptRun(folder, lock)
+    return None
+
+
+def folders() -> list[Path]:
+    """The folders of all runs that this user has left where logs go by default."""
+    found = (each for parent in temporary_folders() for each in sorted(parent.glob("holdfast_*")))
+    return [folder for folder in dict.fromkeys(found) if is_own(folder)]
+
+
+def places_of(folder: Path) -> list[Path]:
+    """Where the journals of a run are: its folder, and what it links to, if that is as private."""
+    with contextlib.suppress(OSError):
+        links = [each.readlink() for each in folder.iterdir() if each.is_symlink()]
+        return [folder, *filter(is_own, links)]
+    return [folder]
+
+
+def is_own(folder: Path) -> bool:
+    """Whether it is a folder, no link to one, that only this user can have put something into."""
+    try:
+        found = os.lstat(folder)
+    except OSError:
+        return False  # It has just been removed.
+    return stat.S_ISDIR(found.st_mode) and is_ours(found)
+
+
+def is_running(folder: Path) -> bool:
+    """Whether the agent of this run is alive."""
+    with contextlib.suppress(OSError), _locked(folder) as is_free:
+        return not is_free
+    return False
+
+
+def record_of(folder: Path) -> RunRecord | None:
+    """How the run ended; None of one that goes on, or was killed."""
+    try:
+        with _opened(folder) as descriptor:
+            content, _ = read_file(descriptor, RECORD, RECORD_MOST)
+        return msgspec.json.decode(content, type=RunRecord)
+    except (OSError, ValueError, msgspec.MsgspecError):
+        return None
+
+
+def prune(parent: Path) -> None:
+    """Remove the oldest runs that are too many (rule 3)."""
+    runs = [each for each in parent.glob("holdfast_*") if is_own(each) and _is_ours_alone(each)]
+    runs.sort(key=_changed, reverse=True)
+    size = 0
+    for count, folder in enumerate(runs, 1):
+        size += _size(folder)
+        if count == 1 or (count <= KEPT_RUNS and size <= KEPT_BYTES):
+            continue
+        with contextlib.suppress(OSError), _locked(folder) as is_free:
+            if is_free:
+                remove_tree(folder)
+
+
+def _is_ours_alone(folder: Path) -> bool:
+    try:
+        return only_our_records(folder)
+    except OSError:
+        return False  # Somebody else removes it right now.
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[bool]:
+    """Whether nobody else has a lock on it, and a lock on it for that long. Raises `OSError`."""
+    with _opened(folder) as descriptor:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+@contextlib.contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    descriptor = os.open(folder, FOLDER)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _changed(folder: Path) -> float:
+    """When it was last written to: its journal, or the record of its end."""
+    times = [0.0]
+    for directory, _, names in os.walk(folder):
+        for path in (directory, *(os.path.join(directory, name) for name in names)):
+            with contextlib.suppress(OSError):
+                times.append(os.lstat(path).st_mtime)
+    return max(times)
+
+
+def _size(folder: Path) -> int:
+    size = 0
+    for directory, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                size += os.lstat(os.path.join(directory, name)).st_size
+    return size

@@ -1,0 +1,116 @@
+"""A job in a few numbers, and the two lines that are made of them."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from holdfast.core.coordinator.io import Heard
+from holdfast.core.node.io import AgentStarted, StepReported, Told, WorkerStarted
+from holdfast.core.protocol.messages import RunRound, StopRound, WorkersProgressed
+from holdfast.core.protocol.model import Assignment, Endpoint, Outcome, Ranks
+from holdfast.observe.journal import AgentStep, CoordinatorStep
+from holdfast.observe.summary import RunningSummary, Summary, closing, length, progress, rate
+
+WELL = Outcome("succeeded", "all workers succeeded", 0)
+ROUND_2 = "round 2, 8 ranks on 2 nodes, step 1,228, 2.1 steps/s, 1 restart"
+BUSY = Summary(615.2, 2, True, 2, 8, 1, 1228, 1229, 2.1, 0.4, 0.998)
+
+
+def run(at: float, number: int, restarts: int = 0) -> AgentStep:
+    ranks = (Ranks(0, 0, 0),)
+    word = RunRound(Assignment(number, restarts, 0, 2, 8, 8, ranks, Endpoint("here", 1)))
+    return AgentStep(1, at, Told(word), [])
+
+
+def followed(*steps: AgentStep | CoordinatorStep) -> RunningSummary:
+    running = RunningSummary()
+    for step in (AgentStep(1, 100.0, AgentStarted(), []), *steps):
+        running.feed(step)
+    return running
+
+
+def test_before_the_first_round_only_the_time_is_known() -> None:
+    assert followed().at(130.0) == Summary(30.0)
+
+
+def test_rounds_steps_and_goodput_of_a_job_with_a_restart() -> None:
+    running = followed(
+        run(102.0, 1),
+        AgentStep(1, 102.0, WorkerStarted(1, 0, 7), []),
+        AgentStep(1, 110.0, StepReported(1, 0, 10), []),
+        CoordinatorStep(1, 130.0, Heard("other", WorkersProgressed(1, 50)), []),
+        AgentStep(1, 131.0, Told(StopRound(1, "rank 0 was killed")), []),
+        run(132.0, 2, restarts=1),
+        AgentStep(1, 132.0, WorkerStarted(2, 0, 8), []),
+        AgentStep(1, 140.0, StepReported(2, 0, 51), []),
+        AgentStep(1, 150.0, StepReported(2, 0, 71), []),
+    )
+    known = running.at(160.0)
+    assert (known.seconds, known.round, known.nodes, known.ranks) == (60.0, 2, 2, 8)
+    assert (known.restarts, known.step, known.steps) == (1, 71, 62)
+    assert (known.steps_per_s, known.step_age_s) == (2.0, 10.0)
+    assert known.goodput == pytest.approx((21.0 + 20.0) / 60.0)
+
+
+def test_where_nobody_reports_a_step_there_is_no_goodput() -> None:
+    known = followed(run(102.0, 1)).at(160.0)
+    assert (known.steps, known.goodput, known.is_running) == (None, None, True)
+
+
+@pytest.mark.parametrize(
+    ("known", "words"),
+    [
+        (BUSY, f"running for 10 min 15 s, {ROUND_2}"),
+        (Summary(300.0, 1, True, 1, 1), "running for 5 min, round 1, 1 rank"),
+        (Summary(60.0), "waiting for nodes for 1 min"),
+    ],
+)  # fmt: skip
+def test_a_line_of_progress(known: Summary, words: str) -> None:
+    assert progress(known) == words
+
+
+def test_a_job_that_stands_still_says_since_when() -> None:
+    said = progress(replace(BUSY, step_age_s=240.0))
+    assert "the last one 4 min ago" in said
+    assert "steps/s" not in said
+
+
+@pytest.mark.parametrize(
+    ("outcome", "words"),
+    [
+        (WELL, "succeeded in 10 min 15 s"),
+        (Outcome("failed", "rank 1 failed", 1), "failed after 10 min 15 s"),
+        (Outcome("interrupted", "Ctrl-C", 130), "interrupted after 10 min 15 s"),
+        (Outcome("not_formed", "too few nodes", 1), "gave up after 10 min 15 s"),
+        (Outcome("interrupted", "USR1", 1, asked="node"), "left the job, which goes on, after 10"),
+    ],
+)
+def test_the_closing_line_begins_with_how_the_job_ended(outcome: Outcome, words: str) -> None:
+    assert closing(outcome, BUSY, "").startswith(words)
+
+
+def test_the_closing_line_has_what_is_known() -> None:
+    said = closing(WELL, BUSY, "my job")
+    assert said.endswith(
+        ", 1,229 steps, 1 restart, goodput 99.8 %; report: holdfast report 'my job'"
+    )
+    assert closing(WELL, Summary(12.3), "") == "succeeded in 12 s"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        *((0.04, "0.0 s"), (9.94, "9.9 s"), (9.96, "10 s"), (59.6, "1 min"), (300.0, "5 min")),
+        *((3599.7, "1 h"), (11520.0, "3 h 12 min"), (90000.0, "1 d 1 h")),
+    ],
+)
+def test_lengths_have_two_parts_at_most(seconds: float, words: str) -> None:
+    assert length(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("each_second", "words"), [(0.0213, "0.021"), (2.13, "2.1"), (31.4, "31"), (1010.2, "1,010")]
+)
+def test_rates_have_no_exponent(each_second: float, words: str) -> None:
+    assert rate(each_second) == words
