@@ -272,8 +272,8 @@ class Agent:
         recoveries = self._history.history.recoveries
         known = len(recoveries)
         self._history.feed(step)
-        if self._print_report and self._coordinates():
-            for recovery in recoveries[known:]:
+        for recovery in recoveries[known:]:
+            if self._print_report and self._coordinates():
                 self._messages.recovered(recovery)
 
     def _show_live_line(self) -> LiveLine | None:
