@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from holdfast.core.node.io import AgentEffect
+from holdfast.core.node.io import NodeEffect
 from holdfast.core.policy.config import JobConfig, Program, RestartPolicy
 from holdfast.core.protocol.messages import (
     FromNode,
@@ -36,7 +36,7 @@ MASTER = Endpoint("10.0.0.1", 29400)
 class NoProcesses:
     """The coordinator's own node is never started: all that nodes say comes from here."""
 
-    def do(self, effect: AgentEffect) -> None:
+    def do(self, effect: NodeEffect) -> None:
         raise AssertionError(f"a node that was not started wants {effect}")
 
     def hold_tether(self, tether: int) -> None: ...

@@ -22,14 +22,14 @@ import time
 from collections.abc import Callable
 
 from holdfast.core.node.io import (
-    AgentEffect,
-    AgentStarted,
     AllGone,
     EndpointReserved,
     EndSpawner,
     KillEverything,
     KillSpawner,
     LeaseRanOut,
+    NodeEffect,
+    NodeStarted,
     ReserveEndpoint,
     SetDeadlines,
     SignalWorkers,
@@ -73,9 +73,9 @@ class SimulatedAgent:
         ports = Ports(loop, self, journal, say=self._say, finished=self._finished)
         add_network(ports, config, node, Means(loop, Disk(loop, self._say), Secrets()))
         self.engine = Engine(config, node, host, ports)
-        self.engine.post(AgentStarted(cold="there is nothing to preload"))
+        self.engine.post(NodeStarted(cold="there is nothing to preload"))
 
-    def do(self, effect: AgentEffect) -> None:
+    def do(self, effect: NodeEffect) -> None:
         match effect:
             case ReserveEndpoint():
                 self.engine.post(EndpointReserved(Endpoint("", MASTER_PORT)))

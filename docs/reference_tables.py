@@ -20,7 +20,7 @@ from holdfast.cli.main import USAGE
 from holdfast.cli.table import GROUPS, OPTIONS, Option
 from holdfast.core.coordinator.io import CoordinatorEffect, CoordinatorEvent
 from holdfast.core.election.io import ElectionEffect, ElectionEvent
-from holdfast.core.node.io import AgentEffect, AgentEvent
+from holdfast.core.node.io import NodeEffect, NodeEvent
 from holdfast.core.policy.rendezvous_settings import SETTINGS
 from holdfast.core.protocol.model import Blame, ErrorDetail, ExitStatus, Failure, Outcome
 
@@ -158,8 +158,8 @@ def _said(statement: ast.stmt | None) -> str:
 # The journal.
 
 MACHINES = (
-    ("agent", "what it is told", AgentEvent),
-    ("agent", "what it asks for", AgentEffect),
+    ("agent", "what it is told", NodeEvent),
+    ("agent", "what it asks for", NodeEffect),
     ("coordinator", "what it is told", CoordinatorEvent),
     ("coordinator", "what it asks for", CoordinatorEffect),
     ("election", "what it is told", ElectionEvent),

@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 from holdfast.core.node.io import WorkerExited
-from holdfast.observe.journal import AgentStep, JournalHeader, Step, read
+from holdfast.observe.journal import JournalHeader, NodeStep, Step, read
 from holdfast.observe.live_history import LiveHistory
 
 WORKERS = 4
@@ -68,7 +68,7 @@ def tell(header: JournalHeader, steps: list[Step], killed_at: float) -> None:
     noticed = next(
         step
         for step in steps
-        if isinstance(step, AgentStep)
+        if isinstance(step, NodeStep)
         and isinstance(step.event, WorkerExited)
         and not step.event.status.succeeded
     )

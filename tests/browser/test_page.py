@@ -12,7 +12,7 @@ from tests.browser.made_up_site import MadeUpSite
 from tests.dashboard.made_up import MadeUpJob
 from tests.waiting import until
 
-from holdfast.core.protocol.questions import DashboardTold
+from holdfast.core.protocol.requests import DashboardTold
 from holdfast.observe.story import StoryEvent
 
 Serve = Callable[[MadeUpJob], MadeUpSite]

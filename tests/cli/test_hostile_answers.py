@@ -12,16 +12,16 @@ import msgspec
 import pytest
 
 from holdfast.admin.sessions import AdminSessions
-from holdfast.core.protocol.messages import QuestionAsked, SettleQuestion
-from holdfast.core.protocol.questions import (
+from holdfast.core.protocol.messages import CloseRequest, RequestMade
+from holdfast.core.protocol.requests import (
     Answer,
     NotKnown,
     StacksAsked,
     StacksTold,
     pack,
-    read_question,
+    read_request,
 )
-from holdfast.node.questions import Asker
+from holdfast.node.requests import Asker
 from holdfast.processes import channel_server
 from holdfast.processes.channel_server import ChannelServer
 from holdfast.runtime.local_peer import LocalPeer
@@ -43,14 +43,14 @@ class HostileAgent:
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
-    def ask(self, asker: Asker, question: QuestionAsked) -> None:
-        asked = read_question(question.question)
+    def ask(self, asker: Asker, request: RequestMade) -> None:
+        asked = read_request(request.request)
         answer: Answer = NotKnown(EVIL)
         if isinstance(asked, StacksAsked):
             answer = StacksTold((), EVIL)
         if not self.refuses:
-            asker.on_answer(question.number, "node", pack(answer))
-        asker.on_settled(SettleQuestion(question.number, EVIL if self.refuses else ""))
+            asker.on_answer(request.number, "node", pack(answer))
+        asker.on_settled(CloseRequest(request.number, EVIL if self.refuses else ""))
 
     def drop(self, asker: Asker) -> None:
         pass

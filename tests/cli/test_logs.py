@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.core.protocol.questions import LogBlock
+from holdfast.core.protocol.requests import LogBlock
 from holdfast.observe.log_lines import LineMaker
 
 from ..waiting import once, until

@@ -14,7 +14,7 @@ from holdfast.agent.outcome_file import OutcomeFile
 from holdfast.core.node.io import SignalReceived, Told
 from holdfast.core.protocol.messages import CloseJob, StandBy
 from holdfast.core.protocol.model import Outcome
-from holdfast.observe.journal import AgentStep
+from holdfast.observe.journal import NodeStep
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import EventLoop
 
@@ -83,7 +83,7 @@ def test_only_the_word_of_the_coordinator_is_written(
     complaints: list[str] = []
     disk = Disk(loop, complaints.append)
     file = OutcomeFile(str(tmp_path / "outcome"), disk.lane("outcome"), complaints.append)
-    file.feed(AgentStep(1, 1.0, event, []))
+    file.feed(NodeStep(1, 1.0, event, []))
     loop.run_until(disk.all_done())
     disk.close()
     loop.close()

@@ -16,7 +16,7 @@ from holdfast.core.node.io import Told
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.messages import CloseJob, RunRound
 from holdfast.core.protocol.model import Assignment, Endpoint, Outcome, Ranks
-from holdfast.observe.journal import AgentStep
+from holdfast.observe.journal import NodeStep
 
 RunHoldfast = Callable[..., "CompletedProcess[str]"]
 PROGRAM = ("--", "train.py")
@@ -199,7 +199,7 @@ def journal(host: str, place: int, verdict: Verdict, status: int) -> str:
     ranks, master = (Ranks(0, place, place),), Endpoint("n1", 29500)
     runs = RunRound(Assignment(1, 0, place, 2, 2, 2, ranks, master))
     told = (runs, CloseJob(Outcome(verdict, "it is over", status)))
-    steps = [AgentStep(n, n, Told(message), []) for n, message in enumerate(told, 1)]
+    steps = [NodeStep(n, n, Told(message), []) for n, message in enumerate(told, 1)]
     return "".join(msgspec.json.encode(line).decode() + "\n" for line in ({"host": host}, *steps))
 
 

@@ -8,7 +8,7 @@ from holdfast.cli.slurm_roll import Roll
 from holdfast.core.node.io import Told
 from holdfast.core.protocol.messages import CloseJob, RunRound, StandBy, ToNode
 from holdfast.core.protocol.model import Assignment, Endpoint, Outcome, Ranks
-from holdfast.observe.journal import AgentStep
+from holdfast.observe.journal import NodeStep
 
 
 def header(host: str) -> bytes:
@@ -16,7 +16,7 @@ def header(host: str) -> bytes:
 
 
 def told(message: ToNode) -> bytes:
-    return msgspec.json.encode(AgentStep(1, 0.5, Told(message), []))
+    return msgspec.json.encode(NodeStep(1, 0.5, Told(message), []))
 
 
 def runs(number: int, place: int, size: int) -> bytes:

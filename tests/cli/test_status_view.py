@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from holdfast.cli.status_view import Overview, duration, render, size
 from holdfast.core.protocol.model import Outcome
-from holdfast.core.protocol.questions import (
+from holdfast.core.protocol.requests import (
     HistoryTold,
     JobTold,
     NodeOverview,

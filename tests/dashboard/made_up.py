@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.core.protocol.messages import SettleQuestion
+from holdfast.core.protocol.messages import CloseRequest
 from holdfast.core.protocol.model import Outcome
-from holdfast.core.protocol.questions import (
+from holdfast.core.protocol.requests import (
     Answer,
     DashboardAsked,
     DashboardTold,
@@ -20,12 +20,12 @@ from holdfast.core.protocol.questions import (
     HistoryAsked,
     HistoryTold,
     JobAsked,
+    JobRequest,
     JobTold,
     LogsAsked,
     LogsTold,
     NodeOverview,
     NotKnown,
-    Question,
     RankOverview,
     RanksAsked,
     RanksTold,
@@ -36,7 +36,7 @@ from holdfast.core.protocol.questions import (
     UnderWay,
     pack,
 )
-from holdfast.dashboard.source import PendingRequest, Recipients
+from holdfast.dashboard.source import AwaitedResponse, Recipients
 from holdfast.observe.goodput import Interruption
 from holdfast.observe.history import RoundSpan
 from holdfast.observe.story import StoryEvent
@@ -58,8 +58,8 @@ class MadeUpJob:
         self.events: list[StoryEvent] = []
         self.rounds: list[RoundSpan] = []
         self.interruptions: list[Interruption] = []
-        self.asked: list[Question] = []
-        self.waiting: list[tuple[EventsAsked, PendingRequest]] = []
+        self.asked: list[JobRequest] = []
+        self.waiting: list[tuple[EventsAsked, AwaitedResponse]] = []
         self.stacks: dict[str, StacksTold] = {}
         self.dashboards: dict[str, DashboardTold] = {}
         self._random = random.Random(seed)
@@ -69,38 +69,38 @@ class MadeUpJob:
         """These happened just now."""
         self.events += events
         waiting, self.waiting = self.waiting, []
-        for question, pending in waiting:
-            self.ask(question, pending)
+        for request, pending in waiting:
+            self.ask(request, pending)
 
     def ask(
         self,
-        question: Question,
-        pending: PendingRequest,
+        request: JobRequest,
+        pending: AwaitedResponse,
         of: Recipients = "coordinator",
         nodes: Sequence[str] = (),
     ) -> None:
-        self.asked.append(question)
+        self.asked.append(request)
         if self.refusal:
-            pending.on_settled(SettleQuestion(0, self.refusal))
+            pending.on_settled(CloseRequest(0, self.refusal))
             return
-        if isinstance(question, EventsAsked) and question.after >= len(self.events):
-            self.waiting.append((question, pending))
+        if isinstance(request, EventsAsked) and request.after >= len(self.events):
+            self.waiting.append((request, pending))
             return
-        if isinstance(question, LogsAsked) and question.after:
+        if isinstance(request, LogsAsked) and request.after:
             return  # Nobody writes any more.
         names = [f"n{k}" for k in range(self.nodes)] if of == "all" else list(nodes)
         for name in names if of != "coordinator" else [self.coordinator]:
-            pending.on_answer(0, name, pack(self._answer(question, name)))
-        pending.on_settled(SettleQuestion(0))
+            pending.on_answer(0, name, pack(self._answer(request, name)))
+        pending.on_settled(CloseRequest(0))
 
-    def _answer(self, question: Question, node: str) -> Answer:
-        match question:
+    def _answer(self, request: JobRequest, node: str) -> Answer:
+        match request:
             case JobAsked():
-                return self._job(question.first_node)
+                return self._job(request.first_node)
             case RanksAsked():
                 return self._ranks(int(node[1:]))
             case EventsAsked():
-                packed = tuple(map(msgspec.msgpack.encode, self.events[question.after :]))
+                packed = tuple(map(msgspec.msgpack.encode, self.events[request.after :]))
                 return EventsTold(packed, len(self.events))
             case LogsAsked():
                 return LogsTold((), 1)

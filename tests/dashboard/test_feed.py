@@ -9,7 +9,7 @@ from tests.dashboard.made_up import MadeUpJob
 from tests.dashboard.served import Served
 
 from holdfast.core.protocol.model import Outcome
-from holdfast.core.protocol.questions import DashboardTold, JobAsked, RanksAsked
+from holdfast.core.protocol.requests import DashboardTold, JobAsked, RanksAsked
 from holdfast.dashboard import feed
 from holdfast.observe.goodput import Interruption
 from holdfast.observe.history import RoundSpan
@@ -64,7 +64,7 @@ def test_two_pages_cost_the_job_no_more_than_one(serve: Serve) -> None:
     for stream in (one, two):
         served.until(lambda: len(one.messages()["ranks"]) > 3)
         stream.until_told("job")
-    asked = sum(isinstance(question, RanksAsked) for question in job.asked)
+    asked = sum(isinstance(request, RanksAsked) for request in job.asked)
     told = min(len(one.messages()["ranks"]), len(two.messages()["ranks"]))
     assert asked <= told + 2
 
@@ -143,7 +143,7 @@ def test_a_large_job_is_asked_for_all_of_its_nodes_less_often(serve: Serve) -> N
     job = MadeUpJob(nodes=2500, slots=1)
     stream = serve(job).ask("/api/stream")
     assert stream.until_told("ranks")["count"] == 2500
-    firsts = [question.first_node for question in job.asked if isinstance(question, JobAsked)]
+    firsts = [request.first_node for request in job.asked if isinstance(request, JobAsked)]
     assert firsts[:2] == [0, 2000]
     assert feed.interval_s(2500) > feed.interval_s(10)
 

@@ -8,7 +8,7 @@ import pytest
 from tests.dashboard.made_up import MadeUpJob
 from tests.dashboard.served import Asked, Served
 
-from holdfast.core.protocol.questions import (
+from holdfast.core.protocol.requests import (
     DrainWanted,
     FrameTold,
     RestartWanted,
@@ -92,7 +92,7 @@ def test_a_command_reaches_the_job(serve: Serve, body: bytes, kind: type) -> Non
     served = serve(MadeUpJob())
     asked = command(served, body)
     assert (asked.status, bool(asked.json()["words"])) == (200, True)
-    assert [type(question) for question in served.job.asked] == [kind]
+    assert [type(request) for request in served.job.asked] == [kind]
 
 
 def test_a_command_that_the_job_refuses_comes_back_with_its_reason(serve: Serve) -> None:

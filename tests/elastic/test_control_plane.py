@@ -1,4 +1,4 @@
-"""A worker's main function with PyTorch's server for questions beside it."""
+"""A worker's main function with PyTorch's server for requests beside it."""
 
 from __future__ import annotations
 

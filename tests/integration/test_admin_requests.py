@@ -21,7 +21,7 @@ from holdfast.admin.client import (
     local_agents,
 )
 from holdfast.core.protocol.model import Endpoint
-from holdfast.core.protocol.questions import (
+from holdfast.core.protocol.requests import (
     Answer,
     EventsAsked,
     EventsTold,
@@ -290,6 +290,6 @@ def clients_by_leading(
 
 
 def test_an_answer_that_says_nothing_of_ours_is_still_an_answer() -> None:
-    from holdfast.core.protocol.questions import read_answer
+    from holdfast.core.protocol.requests import read_answer
 
     assert isinstance(read_answer(b"\xc1"), NotKnown)

@@ -223,7 +223,7 @@ def test_the_report_of_a_failed_job_shows_what_others_say_on_lines_of_its_own(
 def test_with_tls_a_coordinator_s_death_is_not_believed_because_a_connection_ended(
     job: Besieged,
 ) -> None:
-    """What looks like it may be forged: its tenure is waited for, and its workers' lease."""
+    """What looks like it may be forged: its term is waited for, and its workers' lease."""
     certificate, key = job.folder / "node.pem", job.folder / "node.key"
     subprocess.run(
         [

@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 from holdfast.admin.client import AdminError, connect_here
-from holdfast.core.protocol.questions import HistoryAsked, HistoryTold, JobAsked, JobTold
+from holdfast.core.protocol.requests import HistoryAsked, HistoryTold, JobAsked, JobTold
 from holdfast.observe.goodput import Interruption
 
 from ..free_ports import free_port

@@ -250,7 +250,7 @@ load_batch() if os.environ["RANK"] == "2" else barrier()
 
 
 @pytest.mark.parametrize("words", [("--nonsense",), ("one", "two")])
-def test_what_is_no_question_is_a_mistake(holdfast: Path, words: tuple[str, ...]) -> None:
+def test_what_is_no_request_is_a_mistake(holdfast: Path, words: tuple[str, ...]) -> None:
     done = subprocess.run(
         [holdfast, "stacks", *words], capture_output=True, text=True, timeout=60, check=False
     )

@@ -15,15 +15,15 @@ from holdfast.core.coordinator.liveness import Liveness, Taken
 from holdfast.core.election.io import ElectionEffect, ElectionEvent
 from holdfast.core.election.state import ElectionState
 from holdfast.core.node.io import (
-    AgentEffect,
-    AgentEvent,
-    AgentStarted,
-    AgentTimerFired,
     AllGone,
     EndpointReserved,
     EndSpawner,
     KillEverything,
     KillSpawner,
+    NodeEffect,
+    NodeEvent,
+    NodeStarted,
+    NodeTimerFired,
     ReserveEndpoint,
     SignalWorkers,
     SpawnerEnded,
@@ -34,7 +34,7 @@ from holdfast.core.node.io import (
 from holdfast.core.policy.config import JobConfig, Program, RestartPolicy, Timeouts
 from holdfast.core.protocol.document import Document, decode
 from holdfast.core.protocol.messages import FromNode, ToNode
-from holdfast.core.protocol.model import Endpoint, ExitStatus, Outcome, Tenure
+from holdfast.core.protocol.model import Endpoint, ExitStatus, Outcome, Term
 from holdfast.node.engine import Engine
 from holdfast.node.ports import Exchange, Ports
 from holdfast.registers.register_thread import OnReply, RegisterAnswer
@@ -94,7 +94,7 @@ class Node:
 
     def __init__(self, world: World, name: str, config: JobConfig, way: str) -> None:
         self.world, self.name = world, name
-        self.done: list[AgentEffect] = []
+        self.done: list[NodeEffect] = []
         self.order: list[tuple[str, Any]] = []
         """Every step and what was carried out of it."""
         self.fired: list[tuple[float, str]] = []
@@ -131,7 +131,7 @@ class Node:
             ports.register = self.register = RegisterAccess(self.world.register)
 
     def begin(self) -> None:
-        self.engine.post(AgentStarted(cold="there is nothing to preload"))
+        self.engine.post(NodeStarted(cold="there is nothing to preload"))
 
     def start(self) -> Node:
         """Begin, and see what comes of it now."""
@@ -141,7 +141,7 @@ class Node:
 
     @property
     def leads(self) -> bool:
-        return self.engine.place.coordinating is not None
+        return self.engine.link.coordinating is not None
 
     def end(self, local_rank: int, code: int) -> None:
         """One of its workers ends by itself."""
@@ -154,7 +154,7 @@ class Node:
 
     # As the processes.
 
-    def do(self, effect: AgentEffect) -> None:
+    def do(self, effect: NodeEffect) -> None:
         self.done.append(effect)
         self.order.append(("done", effect))
         match effect:
@@ -180,7 +180,7 @@ class Node:
         if pid is not None:
             self._tell(WorkerExited(self.round, local_rank, pid, status))
 
-    def _tell(self, event: AgentEvent) -> None:
+    def _tell(self, event: NodeEvent) -> None:
         self.world.tell(self.engine.post, event)
 
     def hold_tether(self, tether: int) -> None:
@@ -190,9 +190,9 @@ class Node:
 
     # As the journal.
 
-    def agent(self, at: float, event: AgentEvent, effects: list[AgentEffect]) -> None:
+    def agent(self, at: float, event: NodeEvent, effects: list[NodeEffect]) -> None:
         self.order.append(("step", (event, effects)))
-        if isinstance(event, AgentTimerFired):
+        if isinstance(event, NodeTimerFired):
             self.fired.append((at, event.name))
 
     def began(self, at: float, beginning: Beginning) -> None:
@@ -285,9 +285,9 @@ class MemoryLine:
             del exchange.lines[self.node]
             self._world.tell(exchange.handlers.on_lost, self.node, "it hung up")
 
-    def take(self, exchange: MemoryExchange, tenure: Tenure, message: ToNode) -> None:
+    def take(self, exchange: MemoryExchange, term: Term, message: ToNode) -> None:
         if self._to is exchange:
-            self._handlers.on_told(tenure, message)
+            self._handlers.on_told(term, message)
 
     def cut(self, exchange: MemoryExchange) -> None:
         if self._to is exchange:
@@ -301,7 +301,7 @@ class MemoryExchange:
         self.closed_because = ""
         self.keys = MemoryKeys()
         self.lines: dict[str, MemoryLine] = {}
-        self.sent: list[tuple[str, Tenure, ToNode]] = []
+        self.sent: list[tuple[str, Term, ToNode]] = []
         self.refused: list[tuple[str, str]] = []
         self.is_closed = self.is_mute = False
         """Whether what it sends is lost on its way."""
@@ -310,12 +310,12 @@ class MemoryExchange:
         if self.lines.get(line.node) is line:
             self.handlers.on_message(line.node, message)
 
-    def send(self, node: str, tenure: Tenure, message: ToNode) -> bool:
-        self.sent.append((node, tenure, message))
+    def send(self, node: str, term: Term, message: ToNode) -> bool:
+        self.sent.append((node, term, message))
         self.keys.seen.append(("told", message))
         line = self.lines.get(node)
         if line is not None and not self.is_mute:
-            self._world.tell(line.take, self, tenure, message)
+            self._world.tell(line.take, self, term, message)
         return line is not None
 
     def drop(self, node: str) -> None:

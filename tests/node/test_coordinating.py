@@ -19,7 +19,7 @@ from holdfast.core.protocol.messages import (
     WorkersFailed,
     WorkersSucceeded,
 )
-from holdfast.core.protocol.model import Endpoint, ExitStatus, Failure, NodeInfo, Tenure
+from holdfast.core.protocol.model import Endpoint, ExitStatus, Failure, NodeInfo, Term
 from holdfast.node.coordinating import Coordinating, Verdict
 
 from .by_hand import MemoryExchange, World, job
@@ -37,7 +37,7 @@ class KeeperByHand:
         self.waits = False
         self.on_outranked: Callable[[], None] = lambda: None
 
-    def keep(self, write: Write, tenure: Tenure, done: Callable[[int], None]) -> None:
+    def keep(self, write: Write, term: Term, done: Callable[[int], None]) -> None:
         if self.waits:
             self.kept.append(lambda: done(write.version))
         else:
@@ -48,7 +48,7 @@ class KeeperByHand:
         return self.verdict
 
     def retire(self) -> None: ...
-    def outranked(self, tenure: Tenure) -> None:
+    def outranked(self, term: Term) -> None:
         self.on_outranked()
 
     def resign(self, effect: Resign) -> None: ...
@@ -63,7 +63,7 @@ class Stage:
         self.node = self.world.node("a", self.config)
         self.keeper = KeeperByHand()
         self.exchange = MemoryExchange(self.world, self)
-        state = Beginning(Tenure(1, 1)).state(self.config, 0.0)
+        state = Beginning(Term(1, 1)).state(self.config, 0.0)
         self.coordinating = Coordinating(state, self.node.engine, self.keeper, self.exchange)
 
     def greet(self, *names: str) -> None:
@@ -145,22 +145,22 @@ def test_a_greeting_forgets_what_was_kept_back_for_that_node_alone(stage: Stage)
 
 
 def test_the_gate_is_asked_when_a_word_is_sent_not_when_it_was_decided(stage: Stage) -> None:
-    """A coordinator that stands still between its words finds that its tenure is over."""
+    """A coordinator that stands still between its words finds that its term is over."""
     stage.greet("b", "c")
     stage.keeper.asked.clear()
     before = len(stage.told())
     send = stage.exchange.send
 
-    def stand_still(node: str, tenure: Tenure, message: ToNode) -> bool:
+    def stand_still(node: str, term: Term, message: ToNode) -> bool:
         stage.world.clock.timeline.now += 5.0
         stage.keeper.verdict = "drop"
-        return send(node, tenure, message)
+        return send(node, term, message)
 
     stage.exchange.send = stand_still  # type: ignore[method-assign]
     stage.fail("b")
     times = [at for at, message in stage.keeper.asked if isinstance(message, StopRound)]
     assert times == [0.0, 5.0]
-    assert len(stage.told()) == before + 1, "the second word was for after its tenure"
+    assert len(stage.told()) == before + 1, "the second word was for after its term"
 
 
 def test_a_coordinator_that_is_closed_in_the_middle_says_no_more(stage: Stage) -> None:
@@ -168,9 +168,9 @@ def test_a_coordinator_that_is_closed_in_the_middle_says_no_more(stage: Stage) -
     before = len(stage.told())
     send = stage.exchange.send
 
-    def end_it(node: str, tenure: Tenure, message: ToNode) -> bool:
+    def end_it(node: str, term: Term, message: ToNode) -> bool:
         stage.coordinating.close()
-        return send(node, tenure, message)
+        return send(node, term, message)
 
     stage.exchange.send = end_it  # type: ignore[method-assign]
     stage.fail("b")

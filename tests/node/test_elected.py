@@ -93,10 +93,10 @@ def test_a_leader_whose_register_is_silent_holds_the_round_and_says_so(world: Wo
     assert all(node.workers for node in (first, *others))
 
 
-def test_a_leader_whose_register_is_silent_decides_nothing_after_its_tenure(world: World) -> None:
+def test_a_leader_whose_register_is_silent_decides_nothing_after_its_term(world: World) -> None:
     first, *others = nodes(world)
     world.register.is_silent = True
-    world.pass_time(first.engine.config.leases.tenure_s + 1)
+    world.pass_time(first.engine.config.leases.term_s + 1)
     sent = [type(message) for _, _, message in first.network.exchanges[0].sent]
     others[0].end(0, 1)
     world.pass_time(1)

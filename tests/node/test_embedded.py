@@ -93,18 +93,18 @@ def test_a_record_that_fails_again_is_told_again(world: World) -> None:
 
 def test_a_claim_that_is_lost_and_taken_again_goes_on_above_what_was(world: World) -> None:
     host, other = two(world)
-    before = host.engine.place.coordinating
+    before = host.engine.link.coordinating
     assert before is not None
-    tenure, exchange = before.state.tenure, host.network.exchanges[-1]
+    term, exchange = before.state.term, host.network.exchanges[-1]
     host.claim.give_way("another machine is the coordinator")
     assert not host.leads
     assert exchange.is_closed
     world.pass_time(60)
     (leader,) = [node for node in (host, other) if node.leads]
-    now = leader.engine.place.coordinating
+    now = leader.engine.link.coordinating
     assert now is not None
     assert now is not before
-    assert now.state.tenure > tenure
+    assert now.state.term > term
     assert now.state.round_number >= 1
     assert any("going on from the record of round 1" in text for text in leader.said)
     assert host.workers
@@ -113,7 +113,7 @@ def test_a_claim_that_is_lost_and_taken_again_goes_on_above_what_was(world: Worl
 
 def test_a_coordinator_that_gave_way_says_and_hears_nothing_more(world: World) -> None:
     host, _ = two(world)
-    before, exchange = host.engine.place.coordinating, host.network.exchanges[-1]
+    before, exchange = host.engine.link.coordinating, host.network.exchanges[-1]
     assert before is not None
     host.claim.give_way("another machine is the coordinator")
     world.pass_time()
@@ -149,7 +149,7 @@ def test_it_looks_for_its_place_once_however_often_it_is_to_dial(world: World) -
     world.disk.waits = True
     host = world.node("a", job(2), "embedded").start()
     for _ in range(3):
-        host.engine.place.dial()
+        host.engine.link.dial()
     assert host.claim.takes == 1
     world.disk.answer()
     assert host.leads

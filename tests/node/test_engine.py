@@ -14,12 +14,12 @@ from holdfast.core.node.io import (
     Report,
     Say,
     SignalReceived,
-    WakeAgent,
+    WakeNode,
 )
 
 from .by_hand import Node, World, job
 
-OWN = Report | WakeAgent | Dial | HangUp | Say | Finish
+OWN = Report | WakeNode | Dial | HangUp | Say | Finish
 """What the engine carries out itself; the rest is for the processes."""
 
 

@@ -11,16 +11,16 @@ from holdfast.core.coordinator.io import Heard
 from holdfast.core.node.io import Told
 from holdfast.core.protocol.messages import CloseJob, RunRound, StopRound
 from holdfast.observe.causes import JournalRead, StepId, causes, story, the_end
-from holdfast.observe.journal import AgentStep, ElectionStep, Step, read
+from holdfast.observe.journal import ElectionStep, NodeStep, Step, read
 from holdfast.testing import make_plan, simulate
 from holdfast.testing.everywhere import Case
 
 ROOTS = {
-    *("AgentStarted", "SpawnerReady", "ElectionStarted", "NoteMade", "EndedFound"),
+    *("NodeStarted", "SpawnerReady", "ElectionStarted", "LivenessLockTaken", "EndedFound"),
     *("WorkerExited", "SignalReceived", "ClosingAsked", "Released"),
-    *("CoordinatorLost", "LeaseRanOut", "LeaderTetherEnded", "HeldUp"),
+    *("CoordinatorLost", "LeaseRanOut", "LeaderTetherEnded", "LoopDelayed"),
     *("NodeSuspected", "NodeGone", "ZygoteLost", "SpawnerLost", "ImportsLearned"),
-    *("NoteMade", "EndedFound", "ClockRead"),
+    *("LivenessLockTaken", "EndedFound", "ClockRead"),
     # Of renewals, and of the steps that workers report, only some are written.
     *("RegisterWrote", "RegisterUnclear", "RegisterRead", "ElectionTimerFired"),
     "WorkersProgressed",
@@ -45,7 +45,7 @@ def told(journals: list[JournalRead], message: type) -> list[StepId]:
         StepId(header.node, step.seq)
         for header, steps in journals
         for step in steps
-        if isinstance(step, AgentStep)
+        if isinstance(step, NodeStep)
         and isinstance(step.event, Told)
         and isinstance(step.event.message, message)
     ]

@@ -13,7 +13,7 @@ from holdfast.core.node.io import Told
 from holdfast.core.protocol.messages import StopRound
 from holdfast.observe.causes import JournalRead
 from holdfast.observe.job_report import JobReport, report, segment_at, within
-from holdfast.observe.journal import AgentStep, read
+from holdfast.observe.journal import NodeStep, read
 from holdfast.observe.report_page import render_page
 from holdfast.observe.report_text import duration, moment, render_text
 from holdfast.testing import make_plan, simulate
@@ -124,11 +124,11 @@ def test_nothing_out_of_a_journal_becomes_part_of_the_page(journals: list[Journa
     for header, steps in journals:
         changed = []
         for step in steps:
-            if isinstance(step, AgentStep) and isinstance(step.event, Told):
+            if isinstance(step, NodeStep) and isinstance(step.event, Told):
                 message = step.event.message
                 if isinstance(message, StopRound):
-                    word = Told(msgspec.structs.replace(message, reason=evil), step.event.tenure)
-                    changed.append(AgentStep(step.seq, step.at, word, step.effects))
+                    word = Told(msgspec.structs.replace(message, reason=evil), step.event.term)
+                    changed.append(NodeStep(step.seq, step.at, word, step.effects))
                     continue
             changed.append(step)
         spoiled.append((msgspec.structs.replace(header, job=evil, host=evil), changed))

@@ -25,14 +25,14 @@ from holdfast.core.coordinator.io import (
 from holdfast.core.coordinator.liveness import check_leases, decide, liveness_of, receive
 from holdfast.core.node import step as agent
 from holdfast.core.node.io import (
-    AgentEffect,
-    AgentEvent,
-    AgentStarted,
-    AgentTimerFired,
     AllGone,
     CoordinatorLost,
     CoordinatorReached,
     KillEverything,
+    NodeEffect,
+    NodeEvent,
+    NodeStarted,
+    NodeTimerFired,
     Report,
     Say,
     StartWorkers,
@@ -41,7 +41,7 @@ from holdfast.core.node.io import (
     WorkerExited,
     WorkerStarted,
 )
-from holdfast.core.node.state import AgentState
+from holdfast.core.node.state import NodeState
 from holdfast.core.policy.config import JobConfig, Output, Program, Rendezvous, RestartPolicy
 from holdfast.core.protocol.document import Ledger
 from holdfast.core.protocol.errors import UsageError
@@ -50,16 +50,15 @@ from holdfast.core.protocol.messages import (
     Heartbeat,
     HeartbeatAnswered,
     NodeGreeted,
+    RoundReport,
     Seen,
-    Standing,
     ToNode,
     Welcomed,
     WorkersProgressed,
 )
-from holdfast.core.protocol.model import NodeInfo, Tenure
+from holdfast.core.protocol.model import NodeInfo, Term
 from holdfast.observe.journal import (
     SCHEMA,
-    AgentStep,
     Beginning,
     ClockPair,
     ClockRead,
@@ -68,6 +67,7 @@ from holdfast.observe.journal import (
     Gap,
     Journal,
     JournalHeader,
+    NodeStep,
     Step,
     read,
     replay,
@@ -94,15 +94,15 @@ def path(tmp_path: Path) -> Path:
 # --- a round trip for every type ----------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", get_args(AgentEvent), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", get_args(NodeEvent), ids=lambda kind: kind.__name__)
 def test_every_event_of_the_agent_comes_back_as_it_was(path: Path, kind: type) -> None:
-    there = [AgentStep(n, n / 3, event, []) for n, event in enumerate(samples(kind), 1)]
+    there = [NodeStep(n, n / 3, event, []) for n, event in enumerate(samples(kind), 1)]
     assert written_and_read(path, there) == there
 
 
-@pytest.mark.parametrize("kind", get_args(AgentEffect), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", get_args(NodeEffect), ids=lambda kind: kind.__name__)
 def test_every_effect_of_the_agent_comes_back_as_it_was(path: Path, kind: type) -> None:
-    there = [AgentStep(1, 0.5, AllGone(), samples(kind))]
+    there = [NodeStep(1, 0.5, AllGone(), samples(kind))]
     assert written_and_read(path, there) == there
 
 
@@ -122,7 +122,7 @@ def test_every_effect_of_the_coordinator_comes_back_as_it_was(path: Path, kind: 
 def written_and_read(path: Path, steps: list[Any]) -> list[Step]:
     journal = Journal(path, HEADER)
     for step in steps:
-        add = journal.agent if isinstance(step, AgentStep) else journal.coordinator
+        add = journal.agent if isinstance(step, NodeStep) else journal.coordinator
         add(step.at, step.event, step.effects)
     journal.close()
     return read(path)[1]
@@ -130,7 +130,7 @@ def written_and_read(path: Path, steps: list[Any]) -> list[Step]:
 
 def test_the_samples_show_all_of_a_type() -> None:
     """Or the tests above would pass on fields that are not even written."""
-    for kind in get_args(AgentEvent):
+    for kind in get_args(NodeEvent):
         not_shown = [set(fields_at_default(one)) for one in samples(kind)]
         assert not set.intersection(*not_shown), kind
     assert {type(one.message) for one in samples(Told)} == set(get_args(ToNode))
@@ -237,7 +237,7 @@ def test_without_a_path_nothing_is_written_and_listeners_still_hear(path: Path) 
     heard: list[Step] = []
     journal.listeners.append(heard.append)
     journal.agent(1.0, AllGone(), [])
-    assert [type(step) for step in heard] == [AgentStep]
+    assert [type(step) for step in heard] == [NodeStep]
 
 
 # --- steps that workers report ------------------------------------------------------------
@@ -255,10 +255,10 @@ def test_steps_are_not_written_one_by_one_and_the_first_and_the_last_are(path: P
     journal.close()
     _, steps = read(path)
     assert [(step.seq, type(step), step.at) for step in steps] == [
-        (1, AgentStep, 1.0),
-        (2, AgentStep, 1000.0),
+        (1, NodeStep, 1.0),
+        (2, NodeStep, 1000.0),
         (3, CoordinatorStep, 1000.0),
-        (4, AgentStep, 1001.0),
+        (4, NodeStep, 1001.0),
     ]
 
 
@@ -290,7 +290,7 @@ def test_the_first_step_of_every_round_is_there_at_once(path: Path) -> None:
 def test_a_job_that_makes_steps_replays_without_most_of_them(path: Path) -> None:
     """The progress decides whether a failure counts as one without any: it has to be known."""
     node = JournalledNode(Journal(path, HEADER))
-    node.take(AgentStarted(cold="not wanted"))
+    node.take(NodeStarted(cold="not wanted"))
     step = 0
     while node.coordinator.round_number < 3:
         following = next(node.next_by_itself(), None)
@@ -312,7 +312,7 @@ def test_a_job_that_makes_steps_replays_without_most_of_them(path: Path) -> None
 def long_journal(path: Path, limit_bytes: int) -> tuple[JournalHeader, list[Step]]:
     """One that is much longer than its limit."""
     node = JournalledNode(Journal(path, HEADER, limit_bytes=limit_bytes))
-    node.take(AgentStarted(cold="not wanted"))
+    node.take(NodeStarted(cold="not wanted"))
     while node.coordinator.round_number < 2:
         node.happen(next(node.next_by_itself(), None) or next(node.chance_of_failure()))
     for number in range(300):
@@ -335,7 +335,7 @@ def test_its_files_stay_below_the_limit_and_keep_the_beginning_and_the_end(path:
     before, after = [step.seq for step in steps[:place]], [step.seq for step in steps[place + 1 :]]
     assert before == list(range(1, gap.seq))
     assert after == list(range(gap.seq + gap.missing, after[-1] + 1))
-    assert isinstance(steps[-1], AgentStep)
+    assert isinstance(steps[-1], NodeStep)
     assert steps[-1].event == WorkerStarted(99, 0, 299)
     assert header.job == "job"
 
@@ -369,7 +369,7 @@ class JournalledNode(Node):
         super().__init__(JOB)
         self.journal = journal
 
-    def on_agent_step(self, event: AgentEvent, effects: list[AgentEffect]) -> None:
+    def on_agent_step(self, event: NodeEvent, effects: list[NodeEffect]) -> None:
         self.journal.agent(self.now, event, effects)
 
     def on_coordinator_step(
@@ -382,7 +382,7 @@ def live(path: Path, choices: list[int]) -> list[Step]:
     """A job in which the choices decide what happens; its journal, read back."""
     path.unlink(missing_ok=True)
     node = JournalledNode(Journal(path, HEADER))
-    node.take(AgentStarted(preload=("import numpy", "import torch")))
+    node.take(NodeStarted(preload=("import numpy", "import torch")))
     for choice in choices:
         kinds = ["next_by_itself"] * 8 + [*CHANCES, *BLOWS]
         possible = list(getattr(node, kinds[choice % len(kinds)])())
@@ -395,7 +395,7 @@ def live(path: Path, choices: list[int]) -> list[Step]:
 def recovered_job(path: Path) -> list[Step]:
     """One round that fails and one that runs."""
     node = JournalledNode(Journal(path, HEADER))
-    node.take(AgentStarted(cold="not wanted"))
+    node.take(NodeStarted(cold="not wanted"))
     while node.coordinator.round_number < 2:
         following = next(node.next_by_itself(), None) or next(node.chance_of_failure())
         node.happen(following)
@@ -415,7 +415,7 @@ def test_a_replay_of_any_job_decides_the_same(
 def test_a_job_with_a_recovery_replays(path: Path) -> None:
     steps = recovered_job(path)
     header, _ = read(path)
-    assert {type(step) for step in steps} == {AgentStep, CoordinatorStep}
+    assert {type(step) for step in steps} == {NodeStep, CoordinatorStep}
     assert list(replay(header, steps)) == []
 
 
@@ -425,7 +425,7 @@ def test_an_effect_that_was_changed_is_found(path: Path) -> None:
         n for n, step in enumerate(steps) if any(isinstance(e, StartWorkers) for e in step.effects)
     )
     true = steps[place]
-    assert isinstance(true, AgentStep)
+    assert isinstance(true, NodeStep)
     steps[place] = structs.replace(true, effects=[KillEverything()])
     (found,) = replay(HEADER, steps)
     assert (found.seq, found.machine) == (true.seq, "agent")
@@ -460,7 +460,7 @@ def test_a_time_that_was_changed_is_found(path: Path) -> None:
 
 def test_signals_replay_though_a_file_knows_only_their_numbers(path: Path) -> None:
     node = JournalledNode(Journal(path, HEADER))
-    node.take(AgentStarted(cold="not wanted"))
+    node.take(NodeStarted(cold="not wanted"))
     for one in [*node.blow_of_signal()]:
         node.happen(one)
     node.journal.close()
@@ -503,10 +503,10 @@ NODES_HEADER = structs.replace(HEADER, config=NODES)
 def quiet_life(path: Path, heartbeats: int) -> list[Step]:
     """A node that joins, sends heartbeats that are answered, and is told to stop a round."""
     journal = Journal(path, NODES_HEADER)
-    state = AgentState(NODES, NODE, "here")
+    state = NodeState(NODES, NODE, "here")
     number = 0
 
-    def take(event: AgentEvent, now: float) -> None:
+    def take(event: NodeEvent, now: float) -> None:
         nonlocal number
         effects = agent.step(state, event, now)
         journal.agent(now, event, effects)
@@ -515,11 +515,11 @@ def quiet_life(path: Path, heartbeats: int) -> list[Step]:
         numbers += [one.heartbeat for one in sent if isinstance(one, NodeGreeted)]
         number = max([number, *numbers])
 
-    take(AgentStarted(cold="not wanted"), 0.0)
+    take(NodeStarted(cold="not wanted"), 0.0)
     take(CoordinatorReached(), 0.0)
     for beat in range(1, heartbeats + 1):
         take(Told(HeartbeatAnswered(number)), 2.0 * beat - 1.0)
-        take(AgentTimerFired("heartbeat"), 2.0 * beat)
+        take(NodeTimerFired("heartbeat"), 2.0 * beat)
     take(Told(Welcomed(waiting="for more")), 2.0 * heartbeats)
     take(CoordinatorLost("the connection was reset"), 2.0 * heartbeats)
     take(CoordinatorReached(), 2.0 * heartbeats + 1.0)
@@ -538,12 +538,12 @@ def test_a_replay_does_without_the_heartbeats_that_were_left_out(path: Path) -> 
 
 def test_a_coordinator_that_took_over_replays_from_what_it_began_with(path: Path) -> None:
     journal = Journal(path, NODES_HEADER)
-    beginning = Beginning(Tenure(1, 7), ledger=Ledger(4, 2, charges=1), gone_after_s=12.0)
+    beginning = Beginning(Term(1, 7), ledger=Ledger(4, 2, charges=1), gone_after_s=12.0)
     liveness = liveness_of(beginning.state(NODES, 100.0))
     journal.began(100.0, beginning)
     info = NodeInfo("a-1", "a", slots=2)
-    standing = Standing(4, 0, 2, "running")
-    receive(liveness, "a-1", NodeGreeted(info, Seen(Tenure(1, 6), 4, 1), standing), 101.0)
+    standing = RoundReport(4, 0, 2, "running")
+    receive(liveness, "a-1", NodeGreeted(info, Seen(Term(1, 6), 4, 1), standing), 101.0)
     receive(liveness, "a-1", Heartbeat(1), 101.0)
     journal.taken(101.0, liveness)
     assert liveness.taken == []
@@ -591,9 +591,9 @@ def test_both_clocks_are_written_down_again_only_where_they_have_come_apart(path
     read_header, steps = read(path)
     assert read_header.clock == ClockPair(0.0, 1000.0)
     assert [type(step) for step in steps] == [
-        *[AgentStep] * 2,
+        *[NodeStep] * 2,
         ClockRead,  # Somebody has set the clock.
-        *[AgentStep] * 2,
+        *[NodeStep] * 2,
     ]
     assert steps[2] == ClockRead(3, 3.0, 5003.0)
     assert [step.seq for step in steps] == [1, 2, 3, 4, 5]
@@ -621,5 +621,5 @@ def test_whoever_listens_is_told_of_every_step_also_of_those_that_are_not_writte
     for step in (1, 2, 3):
         journal.agent(float(step), StepReported(1, 0, step), [])
     journal.close()
-    assert [step.at for step in heard if isinstance(step, AgentStep)] == [1.0, 2.0, 3.0]
+    assert [step.at for step in heard if isinstance(step, NodeStep)] == [1.0, 2.0, 3.0]
     assert len(read(path)[1]) < 3

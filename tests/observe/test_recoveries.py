@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.core.coordinator.io import CoordinatorTimerFired
 from holdfast.core.node.io import (
-    AgentEvent,
     AllGone,
+    NodeEvent,
     StepReported,
     Told,
     WorkerExited,
@@ -17,7 +17,7 @@ from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol.messages import CloseJob, RunRound
 from holdfast.core.protocol.model import Assignment, Endpoint, ExitStatus, Outcome, Ranks
 from holdfast.observe.history import History, Recovery
-from holdfast.observe.journal import AgentStep, CoordinatorStep, Gap, Step
+from holdfast.observe.journal import CoordinatorStep, Gap, NodeStep, Step
 
 OVER = Told(CloseJob(Outcome("succeeded", "all workers succeeded", 0)))
 KILLED = ExitStatus(signal=9)
@@ -25,7 +25,7 @@ STOPPED = ExitStatus(signal=15)
 ENDED_WELL = ExitStatus(code=0)
 
 JOB = JobConfig("job", Program("script", "train.py"), slots=2)
-Happening = tuple[float, AgentEvent]
+Happening = tuple[float, NodeEvent]
 
 
 def recoveries(taken: list[Step]) -> list[Recovery]:
@@ -37,7 +37,7 @@ def recoveries(taken: list[Step]) -> list[Recovery]:
 
 
 def steps(*happenings: Happening) -> list[Step]:
-    return [AgentStep(n, at, event, []) for n, (at, event) in enumerate(happenings, 1)]
+    return [NodeStep(n, at, event, []) for n, (at, event) in enumerate(happenings, 1)]
 
 
 def announced(number: int) -> Told:
@@ -146,7 +146,7 @@ def test_the_steps_of_the_coordinator_are_not_needed() -> None:
 
 
 @pytest.mark.parametrize("late", [started(1, 1), StepReported(1, 1, 9), exited(1, 0), AllGone()])
-def test_what_the_old_round_still_says_does_not_count_for_the_new_one(late: AgentEvent) -> None:
+def test_what_the_old_round_still_says_does_not_count_for_the_new_one(late: NodeEvent) -> None:
     (expected,) = recoveries(steps(*FIRST_ROUND, *RECOVERY))
     late_step = (11.6, late)
     assert recoveries(steps(*FIRST_ROUND, *RECOVERY[:4], late_step, *RECOVERY[4:])) == [expected]

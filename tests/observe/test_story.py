@@ -10,9 +10,9 @@ from msgspec import structs
 
 from holdfast.core.coordinator.io import Explain, Heard, Tell, Write
 from holdfast.core.node.io import (
-    AgentStarted,
     AllGone,
     KillEverything,
+    NodeStarted,
     Report,
     Say,
     SignalWorkers,
@@ -41,12 +41,12 @@ from holdfast.core.protocol.model import (
 )
 from holdfast.observe.journal import (
     SCHEMA,
-    AgentStep,
     ClockPair,
     ClockRead,
     CoordinatorStep,
     Gap,
     JournalHeader,
+    NodeStep,
     Step,
     read,
 )
@@ -65,10 +65,10 @@ def assignment(number: int, restarts: int = 0) -> Assignment:
     return Assignment(number, restarts, 0, 1, 2, 2, ranks, Endpoint("here", 1))
 
 
-def run(at: float, number: int, restarts: int = 0) -> AgentStep:
+def run(at: float, number: int, restarts: int = 0) -> NodeStep:
     word = RunRound(assignment(number, restarts))
     starts = StartWorkers(assignment(number, restarts), (0, 1), warm=False)
-    return AgentStep(1, at, Told(word), [starts])
+    return NodeStep(1, at, Told(word), [starts])
 
 
 def told(*steps: Step, header: JournalHeader = HEADER) -> list[StoryEvent]:
@@ -84,17 +84,17 @@ def test_a_failure_and_the_recovery_from_it_with_its_parts() -> None:
     stop = Told(StopRound(1, "rank 1 on here ended with exit code 1 (ValueError: no)"))
     error = ErrorDetail(message="ValueError: no\nmore")
     events = told(
-        AgentStep(1, 100.0, AgentStarted(), []),
+        NodeStep(1, 100.0, NodeStarted(), []),
         run(101.0, 1),
-        AgentStep(3, 101.5, StepReported(1, 0, 7), []),
-        AgentStep(4, 110.0, WorkerExited(1, 1, 12, FAILED, error), []),
-        AgentStep(5, 110.0, stop, [Say("round 1 ends: …"), SignalWorkers(15, (0,))]),
-        AgentStep(6, 110.1, WorkerExited(1, 0, 11, ExitStatus(signal=15)), []),
-        AgentStep(7, 110.2, AllGone(), []),
+        NodeStep(3, 101.5, StepReported(1, 0, 7), []),
+        NodeStep(4, 110.0, WorkerExited(1, 1, 12, FAILED, error), []),
+        NodeStep(5, 110.0, stop, [Say("round 1 ends: …"), SignalWorkers(15, (0,))]),
+        NodeStep(6, 110.1, WorkerExited(1, 0, 11, ExitStatus(signal=15)), []),
+        NodeStep(7, 110.2, AllGone(), []),
         run(110.5, 2, 1),
-        AgentStep(9, 110.6, WorkerStarted(2, 0, 13), []),
-        AgentStep(10, 110.7, WorkerStarted(2, 1, 14), []),
-        AgentStep(11, 111.7, StepReported(2, 0, 8), []),
+        NodeStep(9, 110.6, WorkerStarted(2, 0, 13), []),
+        NodeStep(10, 110.7, WorkerStarted(2, 1, 14), []),
+        NodeStep(11, 111.7, StepReported(2, 0, 8), []),
     )
     assert kinds(events) == [
         "node_started",
@@ -122,8 +122,8 @@ def test_a_worker_that_is_ended_for_the_hang_has_failed_and_does_not_end_its_rou
     ends = [Say("ending rank 1 for it (--hang restart)"), SignalWorkers(9, (1,))]
     events = told(
         run(101.0, 1),
-        AgentStep(2, 200.0, Told(TellHang(1, ends=True)), [Say("the job hangs: …"), *ends]),
-        AgentStep(3, 200.1, WorkerExited(1, 1, 12, ExitStatus(signal=9)), []),
+        NodeStep(2, 200.0, Told(TellHang(1, ends=True)), [Say("the job hangs: …"), *ends]),
+        NodeStep(3, 200.1, WorkerExited(1, 1, 12, ExitStatus(signal=9)), []),
     )
     assert kinds(events) == ["round_formed", "hang", "hang", "worker_failed"]
 
@@ -131,8 +131,8 @@ def test_a_worker_that_is_ended_for_the_hang_has_failed_and_does_not_end_its_rou
 def test_a_worker_that_was_stopped_has_not_failed() -> None:
     events = told(
         run(101.0, 1),
-        AgentStep(2, 102.0, Told(StopRound(1, "a node was lost")), [SignalWorkers(15, (0, 1))]),
-        AgentStep(3, 103.0, WorkerExited(1, 0, 1, ExitStatus(signal=15)), [KillEverything()]),
+        NodeStep(2, 102.0, Told(StopRound(1, "a node was lost")), [SignalWorkers(15, (0, 1))]),
+        NodeStep(3, 103.0, WorkerExited(1, 0, 1, ExitStatus(signal=15)), [KillEverything()]),
     )
     assert kinds(events) == ["round_formed", "round_ended"]
 
@@ -149,7 +149,7 @@ def test_both_machines_of_one_node_tell_a_thing_once() -> None:
         CoordinatorStep(
             4, 103.0, Heard("here-1", WorkersSucceeded(0)), [Tell("here-1", CloseJob(failed))]
         ),
-        AgentStep(5, 103.0, Told(CloseJob(failed)), []),
+        NodeStep(5, 103.0, Told(CloseJob(failed)), []),
     )
     assert kinds(events) == ["round_formed", "decision", "job_finished"]
     assert events[1].decision == "give up"
@@ -170,22 +170,22 @@ def test_what_the_coordinator_explains_is_a_decision_a_wait_or_just_said() -> No
 
 def test_the_end_of_all_workers_is_told() -> None:
     done = [Report(WorkersSucceeded(1))]
-    events = told(run(101.0, 1), AgentStep(2, 102.0, WorkerExited(1, 1, 1, ExitStatus(0)), done))
+    events = told(run(101.0, 1), NodeStep(2, 102.0, WorkerExited(1, 1, 1, ExitStatus(0)), done))
     assert kinds(events) == ["round_formed", "workers_done"]
 
 
 def test_time_follows_a_clock_that_was_set() -> None:
     events = told(
-        AgentStep(1, 101.0, AgentStarted(), []),
+        NodeStep(1, 101.0, NodeStarted(), []),
         ClockRead(2, 102.0, 9000.0),
-        AgentStep(3, 102.5, Told(CloseJob(Outcome("succeeded", "done", 0))), []),
+        NodeStep(3, 102.5, Told(CloseJob(Outcome("succeeded", "done", 0))), []),
     )
     assert [event.at for event in events] == [5001.0, 9000.5]
 
 
 def test_an_old_journal_is_in_time_to_the_second() -> None:
     old = structs.replace(HEADER, clock=None, started="2026-01-31T12:00:00+0200")
-    (event,) = told(AgentStep(1, 777.0, AgentStarted(), []), header=old)
+    (event,) = told(NodeStep(1, 777.0, NodeStarted(), []), header=old)
     assert event.at == 1769853600.0  # 10:00 UTC
 
 
@@ -198,7 +198,7 @@ def test_what_a_long_journal_has_lost_is_told() -> None:
 def test_nothing_that_another_machine_says_can_begin_a_line_or_move_a_cursor() -> None:
     events = told(
         run(101.0, 1),
-        AgentStep(2, 102.0, Told(StopRound(1, "bad\x1b[2J\nholdfast: all is well")), []),
+        NodeStep(2, 102.0, Told(StopRound(1, "bad\x1b[2J\nholdfast: all is well")), []),
     )
     assert "\n" not in events[-1].words
     assert "\x1b" not in events[-1].words

@@ -6,10 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.core.coordinator.io import Heard
-from holdfast.core.node.io import AgentStarted, StepReported, Told, WorkerStarted
+from holdfast.core.node.io import NodeStarted, StepReported, Told, WorkerStarted
 from holdfast.core.protocol.messages import RunRound, StopRound, WorkersProgressed
 from holdfast.core.protocol.model import Assignment, Endpoint, Outcome, Ranks
-from holdfast.observe.journal import AgentStep, CoordinatorStep
+from holdfast.observe.journal import CoordinatorStep, NodeStep
 from holdfast.observe.summary import RunningSummary, Summary, closing, length, progress, rate
 
 WELL = Outcome("succeeded", "all workers succeeded", 0)
@@ -17,15 +17,15 @@ ROUND_2 = "round 2, 8 ranks on 2 nodes, step 1,228, 2.1 steps/s, 1 restart"
 BUSY = Summary(615.2, 2, True, 2, 8, 1, 1228, 1229, 2.1, 0.4, 0.998)
 
 
-def run(at: float, number: int, restarts: int = 0) -> AgentStep:
+def run(at: float, number: int, restarts: int = 0) -> NodeStep:
     ranks = (Ranks(0, 0, 0),)
     word = RunRound(Assignment(number, restarts, 0, 2, 8, 8, ranks, Endpoint("here", 1)))
-    return AgentStep(1, at, Told(word), [])
+    return NodeStep(1, at, Told(word), [])
 
 
-def followed(*steps: AgentStep | CoordinatorStep) -> RunningSummary:
+def followed(*steps: NodeStep | CoordinatorStep) -> RunningSummary:
     running = RunningSummary()
-    for step in (AgentStep(1, 100.0, AgentStarted(), []), *steps):
+    for step in (NodeStep(1, 100.0, NodeStarted(), []), *steps):
         running.feed(step)
     return running
 
@@ -37,14 +37,14 @@ def test_before_the_first_round_only_the_time_is_known() -> None:
 def test_rounds_steps_and_goodput_of_a_job_with_a_restart() -> None:
     running = followed(
         run(102.0, 1),
-        AgentStep(1, 102.0, WorkerStarted(1, 0, 7), []),
-        AgentStep(1, 110.0, StepReported(1, 0, 10), []),
+        NodeStep(1, 102.0, WorkerStarted(1, 0, 7), []),
+        NodeStep(1, 110.0, StepReported(1, 0, 10), []),
         CoordinatorStep(1, 130.0, Heard("other", WorkersProgressed(1, 50)), []),
-        AgentStep(1, 131.0, Told(StopRound(1, "rank 0 was killed")), []),
+        NodeStep(1, 131.0, Told(StopRound(1, "rank 0 was killed")), []),
         run(132.0, 2, restarts=1),
-        AgentStep(1, 132.0, WorkerStarted(2, 0, 8), []),
-        AgentStep(1, 140.0, StepReported(2, 0, 51), []),
-        AgentStep(1, 150.0, StepReported(2, 0, 71), []),
+        NodeStep(1, 132.0, WorkerStarted(2, 0, 8), []),
+        NodeStep(1, 140.0, StepReported(2, 0, 51), []),
+        NodeStep(1, 150.0, StepReported(2, 0, 71), []),
     )
     known = running.at(160.0)
     assert (known.seconds, known.round, known.nodes, known.ranks) == (60.0, 2, 2, 8)

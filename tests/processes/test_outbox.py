@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.core.node.io import AgentEvent, AllGone, SpawnerEnded, WorkerExited
+from holdfast.core.node.io import AllGone, NodeEvent, SpawnerEnded, WorkerExited
 from holdfast.core.protocol.model import ExitStatus
 from holdfast.processes.outbox import Outbox
 from holdfast.runtime.loop import EventLoop
@@ -25,7 +25,7 @@ def loop() -> Iterator[EventLoop]:
 
 
 def test_what_happens_later_is_told_later(loop: EventLoop) -> None:
-    told: list[AgentEvent] = []
+    told: list[NodeEvent] = []
     outbox = Outbox(told.append)
     outbox.put(SpawnerEnded())
     complete_first = outbox.put_incomplete(FIRST, loop, LONG_S)
@@ -40,7 +40,7 @@ def test_what_happens_later_is_told_later(loop: EventLoop) -> None:
 
 
 def test_one_that_is_not_completed_in_time_is_told_as_it_stands(loop: EventLoop) -> None:
-    told: list[AgentEvent] = []
+    told: list[NodeEvent] = []
     outbox = Outbox(told.append)
     complete = outbox.put_incomplete(FIRST, loop, 0.01)
     outbox.put(AllGone())
@@ -50,7 +50,7 @@ def test_one_that_is_not_completed_in_time_is_told_as_it_stands(loop: EventLoop)
 
 
 def test_nothing_is_told_after_the_end(loop: EventLoop) -> None:
-    told: list[AgentEvent] = []
+    told: list[NodeEvent] = []
     outbox = Outbox(told.append)
     complete = outbox.put_incomplete(FIRST, loop, LONG_S)
     outbox.close()

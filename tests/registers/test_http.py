@@ -20,7 +20,7 @@ from holdfast.registers.register import RegisterSettings, RegisterUnreachable
 Behaviour = Callable[[socket.socket], None]
 Serve = Callable[[Behaviour], str]
 
-ASK = HttpRequest("POST", "/path", b"question")
+ASK = HttpRequest("POST", "/path", b"request")
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def read_request(connection: socket.socket) -> bytes:
 
 
 def answering(*pieces: bytes) -> Behaviour:
-    """Say this to each question, piece by piece, for ever."""
+    """Say this to each request, piece by piece, for ever."""
 
     def behave(connection: socket.socket) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -110,7 +110,7 @@ def answering(*pieces: bytes) -> Behaviour:
 
 
 def closing_after(said: bytes) -> Behaviour:
-    """Say this to the first question, and hang up."""
+    """Say this to the first request, and hang up."""
 
     def behave(connection: socket.socket) -> None:
         read_request(connection)

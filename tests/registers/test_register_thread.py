@@ -1,4 +1,4 @@
-"""A register off the loop: every question is answered once, whatever the register does."""
+"""A register off the loop: every request is answered once, whatever the register does."""
 
 from __future__ import annotations
 
@@ -142,14 +142,14 @@ def impatient() -> Iterator[Desk]:
     desk.loop.close()
 
 
-def test_questions_are_answered_on_the_loop_and_asked_off_it(desk: Desk) -> None:
+def test_requests_are_answered_on_the_loop_and_asked_off_it(desk: Desk) -> None:
     assert desk.read() == RegisterAnswer(None, 0)
     assert desk.write(b"one") == RegisterAnswer(b"one", 1, has_set=True)
     assert desk.read() == RegisterAnswer(b"one", 1)
     assert desk.drawer.threads == {"register"}
 
 
-def test_nothing_is_answered_from_within_the_question(desk: Desk) -> None:
+def test_nothing_is_answered_from_within_the_request(desk: Desk) -> None:
     desk.asking.read(desk.replies.append)
     desk.asking.write(b"x", 99, desk.replies.append)
     assert desk.replies == []

@@ -37,7 +37,7 @@ def host_of(node: str) -> str:
 
 
 def begins(host: str, beginning: Beginning) -> str:
-    begun, known = f"begins on {host}, under tenure {beginning.tenure}", beginning.ledger
+    begun, known = f"begins on {host}, under term {beginning.term}", beginning.ledger
     if known is not None and (known.round or known.outcome is not None):
         return f"{begun}, and knows: {ledger(known)}"
     return begun
@@ -66,7 +66,7 @@ def ending(outcome: Outcome) -> list[str]:
 def step_in_words(taken: Taken, is_mute: bool = False) -> list[str]:
     """One step of the coordinator: what it heard of silence, decided, wrote and said.
 
-    A mute one may say nothing until its tenure is renewed.
+    A mute one may say nothing until its term is renewed.
     """
     verb = "would tell" if is_mute else "tells"
     announced = [f"{verb} {text}" for text in _announcements(taken.effects)]
@@ -99,7 +99,7 @@ def _effect(effect: CoordinatorEffect) -> str:
         case Resign():
             return f"resigns: {effect.reason}"
         case Depose():
-            return f"hears of a higher tenure, {effect.tenure}"
+            return f"hears of a higher term, {effect.term}"
         case _:
             return ""
 

@@ -18,10 +18,10 @@ from holdfast.core.coordinator.io import Explain
 from holdfast.core.coordinator.liveness import Liveness
 from holdfast.core.election.state import may_speak
 from holdfast.core.node.io import (
-    AgentEffect,
     EndpointReserved,
     EndSpawner,
     KillEverything,
+    NodeEffect,
     ReserveEndpoint,
     SignalWorkers,
     StartWorkers,
@@ -189,7 +189,7 @@ class Below(SimulatedSpawner):
     def running(self) -> list[SimulatedWorker]:
         return [worker for worker in self.workers if worker.executes]
 
-    def do(self, effect: AgentEffect) -> None:
+    def do(self, effect: NodeEffect) -> None:
         config = self._here.config
         match effect:
             case ReserveEndpoint() if config.master_address and config.master_port:

@@ -14,23 +14,23 @@ from collections.abc import Callable, Collection, Sequence
 from holdfast.core.coordinator.io import CoordinatorEffect, CoordinatorEvent, CoordinatorTimerFired
 from holdfast.core.coordinator.liveness import Liveness
 from holdfast.core.node.io import (
-    AgentEffect,
-    AgentEvent,
-    AgentStarted,
-    AgentTimerFired,
     AllGone,
     EndpointReserved,
-    GroupMoved,
-    GroupStood,
     ImportsLearned,
     LauncherLost,
     ModuleRejected,
     ModulesUnfit,
+    NodeEffect,
+    NodeEvent,
+    NodeStarted,
+    NodeTimerFired,
     ProcessesStuck,
     ReserveEndpoint,
     SignalReceived,
     SpawnerEnded,
     SpawnerLost,
+    StallFound,
+    StallOver,
     StartWorkers,
     StepReported,
     StoreFailed,
@@ -40,7 +40,7 @@ from holdfast.core.node.io import (
     ZygoteReady,
 )
 from holdfast.core.policy.config import JobConfig, Oversight, Program, RestartPolicy, Timeouts
-from holdfast.core.protocol.messages import StoodPlace
+from holdfast.core.protocol.messages import FrameGroup
 from holdfast.core.protocol.model import Endpoint, ErrorDetail, ExitStatus
 from holdfast.node.engine import Engine
 from holdfast.node.ports import Ports
@@ -48,8 +48,8 @@ from holdfast.testing.timeline import ManualClock
 
 from .wording import line
 
-Event = AgentEvent | CoordinatorEvent
-Effect = AgentEffect | CoordinatorEffect
+Event = NodeEvent | CoordinatorEvent
+Effect = NodeEffect | CoordinatorEffect
 
 
 class Command:
@@ -108,7 +108,7 @@ class Stage:
         self._engine = Engine(config, "here-1", "here", ports)
         cold = "" if "preload" in command.settings else "not wanted"
         preload = tuple(f"import {module}" for module in _list(command, "preload"))
-        self._engine.post(AgentStarted(preload, cold=cold))
+        self._engine.post(NodeStarted(preload, cold=cold))
 
     def ready(self, command: Command) -> None:
         steps = self._engine.state.preload
@@ -147,12 +147,12 @@ class Stage:
         """All workers stand still; the named one is somewhere else than the others."""
         suspect = int(command.words[0])
         words = f"all workers stand still: rank {suspect} is in load at data.py:8"
-        places = (StoodPlace((suspect,), "load", "data.py:8"),)
-        stood = GroupStood(self._round, words, "stacks_1.txt", suspect, places)
+        places = (FrameGroup((suspect,), "load", "data.py:8"),)
+        stood = StallFound(self._round, words, "stacks_1.txt", suspect, places)
         self._engine.post(stood)
 
     def move(self, command: Command) -> None:
-        self._engine.post(GroupMoved(self._round))
+        self._engine.post(StallOver(self._round))
 
     def advance(self, command: Command) -> None:
         self._clock.advance(float(command.words[0].removesuffix("s")))
@@ -160,7 +160,7 @@ class Stage:
     # As the journal.
 
     def agent(self, at: float, event: Event, effects: Sequence[Effect]) -> None:
-        if isinstance(event, AgentTimerFired | CoordinatorTimerFired):
+        if isinstance(event, NodeTimerFired | CoordinatorTimerFired):
             self._seen.append(f"clock        the {event.name} timer fires")
         self._seen += map(line, effects)
 
@@ -171,7 +171,7 @@ class Stage:
 
     # As the processes.
 
-    def do(self, effect: AgentEffect) -> None:
+    def do(self, effect: NodeEffect) -> None:
         if isinstance(effect, ReserveEndpoint):
             self._port += 1
             endpoint = Endpoint("127.0.0.1", self._port, serves_store=effect.store)
@@ -187,7 +187,7 @@ def _list(command: Command, name: str) -> list[str]:
     return [item for item in command.settings.get(name, "").split(",") if item]
 
 
-def _event(make: Callable[[Command], AgentEvent]) -> Callable[[Stage, Command], None]:
+def _event(make: Callable[[Command], NodeEvent]) -> Callable[[Stage, Command], None]:
     return lambda stage, command: stage._engine.post(make(command))
 
 

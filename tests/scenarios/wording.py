@@ -18,7 +18,6 @@ from holdfast.core.coordinator.io import (
     Write,
 )
 from holdfast.core.node.io import (
-    AgentEffect,
     CloseRound,
     Dial,
     DropZygote,
@@ -29,6 +28,7 @@ from holdfast.core.node.io import (
     KillZygote,
     ListStuck,
     LookAtUnexited,
+    NodeEffect,
     Remember,
     Report,
     ReserveEndpoint,
@@ -36,7 +36,7 @@ from holdfast.core.node.io import (
     SignalWorkers,
     StartWorkers,
     StartZygote,
-    WakeAgent,
+    WakeNode,
 )
 from holdfast.core.node.warming import module_of
 from holdfast.core.protocol.messages import (
@@ -52,20 +52,20 @@ from holdfast.core.protocol.messages import (
     ToNode,
     Welcomed,
     WorkersFailed,
-    WorkersMoved,
     WorkersProgressed,
-    WorkersStood,
+    WorkersResumed,
+    WorkersStalled,
     WorkersSucceeded,
 )
 from holdfast.core.protocol.model import Failure, Outcome, signal_name
 
 
-def line(effect: AgentEffect | CoordinatorEffect) -> str:
+def line(effect: NodeEffect | CoordinatorEffect) -> str:
     """One line of the transcript."""
     match effect:
         case Say() | Explain():
             return f"screen       {effect.text}"
-        case WakeAgent() | WakeCoordinator():
+        case WakeNode() | WakeCoordinator():
             return f"clock        {effect.name} timer in {effect.after_s:.4g} s"
         case Finish():
             return f"ends         {_outcome(effect.outcome)}"
@@ -88,7 +88,7 @@ def _zygote(effect: StartZygote) -> str:
     return f"starts {which} that imports {modules}{late}"
 
 
-def _request(effect: AgentEffect) -> str:
+def _request(effect: NodeEffect) -> str:
     match effect:
         case Dial():
             return "calls the coordinator"
@@ -139,9 +139,9 @@ def _from_node(message: FromNode) -> str:
             return f"round {message.round}: all workers succeeded"
         case WorkersProgressed():
             return f"round {message.round}: step {message.step} was reached"
-        case WorkersStood():
+        case WorkersStalled():
             return f"round {message.round}: its workers stand still"
-        case WorkersMoved():
+        case WorkersResumed():
             return f"round {message.round}: its workers move again"
         case RoundStopped():
             told = failures(message.failures)

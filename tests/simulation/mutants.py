@@ -8,11 +8,11 @@ from .mutants_of_fencing import MUTANTS as OF_FENCING
 from .mutants_of_forming import MUTANTS as OF_FORMING
 from .mutants_of_hearing import MUTANTS as OF_HEARING
 from .mutants_of_leaving import MUTANTS as OF_LEAVING
-from .mutants_of_notes import MUTANTS as OF_NOTES
+from .mutants_of_liveness_locks import MUTANTS as OF_NOTES
 from .mutants_of_quarantine import MUTANTS as OF_QUARANTINE
 from .mutants_of_saving import MUTANTS as OF_SAVING
 from .mutants_of_scaling import MUTANTS as OF_SCALING
-from .mutants_of_standstills import MUTANTS as OF_STANDSTILLS
+from .mutants_of_stalls import MUTANTS as OF_STANDSTILLS
 from .mutants_of_succession import MUTANTS as OF_SUCCESSION
 from .mutants_of_the_end import MUTANTS as OF_THE_END
 from .planting import Mutant, planted

@@ -44,7 +44,7 @@ MUTANTS = (
         (81, 94, 29),
     ),
     Mutant(
-        "the tenure counts from the reply",
+        "the term counts from the reply",
         "§5.12",
         "core.election.step:_succeeded",
         "max(state.written_at, pending.sent_at)",
@@ -53,10 +53,10 @@ MUTANTS = (
         (80, 59, 71),
     ),
     Mutant(
-        "the leader speaks on after its tenure",
+        "the leader speaks on after its term",
         "§5.12",
         "core.election.state:may_speak",
-        "and now < state.written_at + state.terms.tenure_s",
+        "and now < state.written_at + state.terms.term_s",
         "",
         "leader",
         (60, 58, 6),

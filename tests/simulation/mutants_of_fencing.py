@@ -83,7 +83,7 @@ MUTANTS = (
         "an older coordinator is obeyed",
         "§4.2",
         "core.node.contact:heed",
-        "if tenure < state.tenure:",
+        "if term < state.term:",
         "if False:",
         "forgetful",
         (52, 66, 46),

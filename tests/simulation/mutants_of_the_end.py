@@ -19,7 +19,7 @@ MUTANTS = (
         "§11.1",
         "core.coordinator.step:_conclude",
         "    return []\n",
-        "    is_stall = isinstance(event, Heard) and isinstance(event.message, WorkersStood)\n"
+        "    is_stall = isinstance(event, Heard) and isinstance(event.message, WorkersStalled)\n"
         "    return _heard(state, event, now) if is_stall else []\n",
         "unwritten",
         (15, 32, 46),

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from holdfast.core.policy.config import Leases
 from holdfast.core.protocol.document import Document, HostKept, Ledger, roll
 from holdfast.core.protocol.messages import CloseJob, HeartbeatAnswered, RunRound
-from holdfast.core.protocol.model import Assignment, Endpoint, Outcome, Ranks, Tenure
+from holdfast.core.protocol.model import Assignment, Endpoint, Outcome, Ranks, Term
 from holdfast.testing import Fault, make_plan, simulate
 from holdfast.testing.checkers import CHECKERS, check
 from holdfast.testing.facts import (
@@ -30,7 +30,7 @@ from holdfast.testing.facts import (
     LeaderEnded,
     LeaseRenewed,
     NodeDeclaredGone,
-    NodeStood,
+    NodeStalled,
     Recorded,
     RoundEnding,
     RoundFormed,
@@ -45,7 +45,7 @@ from holdfast.testing.facts import (
 from holdfast.testing.plan import HostPlan, Plan, RegisterPlan
 
 A, B = "host0-1", "host1-1"
-FIRST = Tenure(1, 1)
+FIRST = Term(1, 1)
 SUCCESS = Outcome("succeeded", "all workers succeeded", 0)
 
 
@@ -79,7 +79,7 @@ def document(
 OUT = HostKept(roll(("host1",)), 3, 1, 60.0)
 TROUBLE = [WorkerEnded(2.1 + n / 10, 1, B, 1, 1, "failed") for n in range(3)]
 """What keeps the second host out."""
-STILL = (NodeStood(3.0, 0, A, 1), NodeStood(3.0, 1, B, 1))
+STILL = (NodeStalled(3.0, 0, A, 1), NodeStalled(3.0, 1, B, 1))
 """All workers of the round do nothing any more."""
 EMPTIED = FaultStruck(2.5, "register restarts empty", 0, 2.6)
 """What the first of two rounds that run at once knows nothing of."""
@@ -116,7 +116,7 @@ def without(kind: type[Fact]) -> list[Fact]:
 
 DOCTORED: list[tuple[str, str, list[Fact]]] = [
     ("one_round", "two rounds at once", inserted(WorkerBegan(3.0, 1, B, 2, 1))),
-    ("one_speaker", "a word after the tenure", inserted(Spoke(3.0, 0, "said StopRound"))),
+    ("one_speaker", "a word after the term", inserted(Spoke(3.0, 0, "said StopRound"))),
     (
         "one_speaker",
         "a takeover that is too early",
@@ -124,7 +124,7 @@ DOCTORED: list[tuple[str, str, list[Fact]]] = [
     ),
     (
         "one_speaker",
-        "two under one tenure",
+        "two under one term",
         inserted(FirstWord(3.0, 0, A, FIRST), FirstWord(3.1, 1, B, FIRST)),
     ),
     (
@@ -139,7 +139,7 @@ DOCTORED: list[tuple[str, str, list[Fact]]] = [
     ),
     (
         "only_forward",
-        "the tenure of another",
+        "the term of another",
         inserted(Recorded(3.0, 1, document(3, 5, B), known=document(3, 4, A))),
     ),
     (
@@ -160,17 +160,17 @@ DOCTORED: list[tuple[str, str, list[Fact]]] = [
         ),
     ),
     (
-        "kept_out",
+        "quarantined",
         "a host on which nothing went wrong",
         inserted(record(1.5, 1, 2, hosts=(OUT,))),
     ),
     (
-        "kept_out",
+        "quarantined",
         "in a round all the same",
         inserted(*TROUBLE, record(2.5, 2, 3, hosts=(OUT,)), told(B, 1, at=3.0, round=2)),
     ),
     (
-        "kept_out",
+        "quarantined",
         "nobody knows of it any more",
         inserted(*TROUBLE, record(2.5, 1, 3, hosts=(OUT,)), record(3.0, 1, 4)),
     ),
@@ -185,7 +185,7 @@ DOCTORED: list[tuple[str, str, list[Fact]]] = [
         "only_forward",
         "an old coordinator",
         inserted(
-            Delivered(3.0, A, Tenure(1, 2), HeartbeatAnswered(1), True),
+            Delivered(3.0, A, Term(1, 2), HeartbeatAnswered(1), True),
             Delivered(3.1, A, FIRST, HeartbeatAnswered(2), True),
         ),
     ),
@@ -259,16 +259,16 @@ DOCTORED: list[tuple[str, str, list[Fact]]] = [
         inserted(WorkerSaved(3.0, 0, A, 1, 0, 1, 40, 2), WorkerReleased(3.1, B, 1, 1, 1, 2)),
     ),
     (
-        "standstill",
+        "stalls",
         "a hang while a node moves",
-        inserted(NodeStood(3.0, 0, A, 1), HangDecided(4.0, 0, 1)),
+        inserted(NodeStalled(3.0, 0, A, 1), HangDecided(4.0, 0, 1)),
     ),
     (
-        "standstill",
+        "stalls",
         "two workers ended for one hang",
         inserted(*STILL, EndedForHang(4.1, A, 1, 0), EndedForHang(4.2, A, 1, 0)),
     ),
-    ("standstill", "a hang that nobody is told of", [*inserted(*STILL)[:-5], Late(90.0, "")]),
+    ("stalls", "a hang that nobody is told of", [*inserted(*STILL)[:-5], Late(90.0, "")]),
 ]
 
 
@@ -280,7 +280,7 @@ def test_a_good_history_breaks_no_promise() -> None:
     ("checker", "what", "history"), DOCTORED, ids=[f"{c}: {w}" for c, w, _ in DOCTORED]
 )
 def test_a_doctored_history_is_seen(checker: str, what: str, history: list[Fact]) -> None:
-    still = (Fault(3.0, "job stands still"),) if checker == "standstill" else ()
+    still = (Fault(3.0, "job stands still"),) if checker == "stalls" else ()
     struck = replace(plan(), faults=still or plan().faults)
     found = [violation.checker for violation in check(struck, history)]
     assert checker in found, what

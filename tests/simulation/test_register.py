@@ -103,13 +103,13 @@ def test_a_watch_that_broke_is_told_of_when_it_is_found_out() -> None:
     assert [type(reply) for reply in stage.watcher.told] == [NoAnswer]
 
 
-def test_a_writer_expires_only_when_its_tenure_is_over() -> None:
+def test_a_writer_expires_only_when_its_term_is_over() -> None:
     stage = Stage("holding")
     stage.register.watch(stage.watcher, stage.watcher.answered)
     stage.write()
-    stage.run(TERMS.tenure_s * (1 + TERMS.drift))
+    stage.run(TERMS.term_s * (1 + TERMS.drift))
     assert not any(read.expired for read in stage.watcher.reads())
-    stage.run(TERMS.takeover_s - TERMS.tenure_s + 0.1)
+    stage.run(TERMS.takeover_s - TERMS.term_s + 0.1)
     assert stage.watcher.reads()[-1].expired
     stage.register.ask(stage.watcher, None, stage.watcher.answered)
     stage.run(0.1)
@@ -130,7 +130,7 @@ def test_whoever_gets_no_answer_is_told_once_that_there_will_be_none(ailment: st
     stage = Stage("plain")
     setattr(stage.register, ailment, 1)
     stage.write()
-    stage.run(TERMS.tenure_s)
+    stage.run(TERMS.term_s)
     (told,) = stage.writer.told
     assert isinstance(told, NoAnswer)
     assert told.refused == (ailment == "refuses")

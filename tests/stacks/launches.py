@@ -60,7 +60,7 @@ class Launch(NamedTuple):
     @property
     def planned(self) -> list[str]:
         """What was to be preloaded, before any of it was tried."""
-        started = self.events("AgentStarted")
+        started = self.events("NodeStarted")
         return modules_of(started[0].get("preload", [])) if started else []
 
     @property

@@ -63,7 +63,7 @@ def test_what_the_first_launch_learned_is_tried_at_the_later_one(launched: Launc
     learned = {
         name for event in launched.first.events("ImportsLearned") for name in event["modules"]
     }
-    started = launched.later.events("AgentStarted")[0]
+    started = launched.later.events("NodeStarted")[0]
     tried = brought_by((*started["preload"], *started.get("late", ())))
     assert learned <= tried | started.get("avoid", {}).keys()
 

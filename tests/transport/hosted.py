@@ -37,11 +37,11 @@ from holdfast.core.protocol.model import (
     ExitStatus,
     Failure,
     NodeInfo,
-    Tenure,
+    Term,
 )
 from holdfast.node.coordinating import Coordinating
 from holdfast.node.network import RealExchange
-from holdfast.node.networked_place import NetworkedPlace
+from holdfast.node.networked_link import NetworkedLink
 from holdfast.node.record_keeper import RecordKeeper
 from holdfast.registers.job_record import JobRecord
 from holdfast.runtime.loop import Cancellable
@@ -131,7 +131,7 @@ class Node:
     def on_line_lost(self, reason: str, permanent: bool) -> None:
         self.lost.append(reason)
 
-    def on_told(self, tenure: Tenure, message: ToNode) -> None:
+    def on_told(self, term: Term, message: ToNode) -> None:
         self.hear(message)
 
     def on_own_tether(self, tether: int) -> None:
@@ -174,14 +174,14 @@ class Hosted:
         self.events: list[CoordinatorEvent] = []
         """What the coordinator took a step for."""
         keeper = RecordKeeper(self, AtOnce(self.record), written.counter if written else 0)
-        handlers = NetworkedPlace()
+        handlers = NetworkedLink()
         self.server = RealExchange(stage.loop, Identity(JOB, HOST, security), handlers)
         self.coordinating = handlers.coordinating = Coordinating(state, self, keeper, self.server)
         stage.server, stage.spaces = self.server, self.server.keys
         self.server.listen((LOOPBACK, 0))
         for part in (self.server, self.coordinating, keeper):
             stage.closing(part.close)
-        keeper.begin(state.tenure, ledger(state, stage.loop.now()), self.coordinating.begin)
+        keeper.begin(state.term, ledger(state, stage.loop.now()), self.coordinating.begin)
 
     # As the node that the coordinator lives on.
 

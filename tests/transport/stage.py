@@ -21,7 +21,7 @@ from holdfast.core.protocol.messages import (
     NodeGreeted,
     ToNode,
 )
-from holdfast.core.protocol.model import Endpoint, NodeInfo, Tenure
+from holdfast.core.protocol.model import Endpoint, NodeInfo, Term
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import EventLoop
 from holdfast.store.key_spaces import KeySpaces
@@ -34,7 +34,7 @@ from holdfast.transport.server import Server
 from ..waiting import loop_until
 
 JOB = "job"
-TENURE = Tenure(3, 7)
+TENURE = Term(3, 7)
 DEADLINE_S = 40.0
 LOOPBACK = "127.0.0.1"
 
@@ -89,8 +89,8 @@ class Agent:
     def on_unusable(self, error: UsageError) -> None:
         self.unusable.append(error)
 
-    def on_told(self, tenure: Tenure, message: ToNode) -> None:
-        self.messages.append((tenure.instance, tenure.epoch, message))
+    def on_told(self, term: Term, message: ToNode) -> None:
+        self.messages.append((term.instance, term.epoch, message))
 
     def on_own_tether(self, tether: int) -> None:
         self.tethers.append(socket.socket(fileno=tether))

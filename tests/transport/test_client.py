@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from holdfast.core.protocol.messages import Heartbeat, StopRound
-from holdfast.core.protocol.model import Endpoint, Tenure
+from holdfast.core.protocol.model import Endpoint, Term
 from holdfast.transport import client as clients
 from holdfast.transport.auth import ConnectionSecurity
 from holdfast.transport.client import Client
@@ -283,8 +283,8 @@ def test_it_runs_on_the_loop_of_asyncio_too(stage: Stage) -> None:
         def on_line_lost(self, reason: str, permanent: bool) -> None:
             self.done.set_exception(AssertionError(reason))
 
-        def on_told(self, tenure: Tenure, message: object) -> None:
-            self.done.set_result((tenure, message))
+        def on_told(self, term: Term, message: object) -> None:
+            self.done.set_result((term, message))
 
         def on_own_tether(self, tether: int) -> None:
             socket.socket(fileno=tether).close()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.protocol.messages import Heartbeat, StopRound
-from holdfast.core.protocol.model import Tenure
+from holdfast.core.protocol.model import Term
 from holdfast.store.messages import answers, requests
 from holdfast.transport.auth import OPEN
 from holdfast.transport.frames import (
@@ -97,7 +97,7 @@ def test_never_more_than_a_frame_is_held(claimed: int, chunks: list[int]) -> Non
 
 def test_messages_come_back_as_they_were() -> None:
     reader = FrameReader()
-    reader.feed(encode(Heartbeat(5)) + encode_order(Tenure(2, 9), StopRound(4, "a reason")))
+    reader.feed(encode(Heartbeat(5)) + encode_order(Term(2, 9), StopRound(4, "a reason")))
     first, second = taken(reader)
     assert from_node.decode(first) == Heartbeat(5)
     order = orders.decode(second)

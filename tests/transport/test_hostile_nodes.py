@@ -25,9 +25,9 @@ from holdfast.core.protocol.messages import (
     NodeGreeted,
     NodeJoined,
     NodeLeft,
+    RoundReport,
     RoundStopped,
     Seen,
-    Standing,
     WorkersFailed,
     WorkersProgressed,
     WorkersSucceeded,
@@ -39,7 +39,7 @@ from holdfast.core.protocol.model import (
     Failure,
     NodeInfo,
     Outcome,
-    Tenure,
+    Term,
 )
 from holdfast.transport.auth import OPEN, ConnectionSecurity
 
@@ -74,7 +74,7 @@ def introduced(**changes: object) -> NodeGreeted:
 
 
 def seen(instance: int, epoch: int = 1, round: int = 1, charges: int = 0) -> NodeGreeted:
-    return greeted(seen=Seen(Tenure(instance, epoch), round, charges))
+    return greeted(seen=Seen(Term(instance, epoch), round, charges))
 
 
 def placed(address: str, port: int) -> tuple[FromNode, ...]:
@@ -134,7 +134,7 @@ REFUSED: dict[str, tuple[FromNode, ...]] = {
     "another node's failure described": (GREETING, FailuresDescribed(1, (FORGED,))),
     "another node's failure on leaving": (GREETING, NodeLeft("bye", failures=(FORGED,))),
     "another node's failure in a greeting": (
-        greeted(standing=Standing(1, 0, 2, "failed", (FORGED,), INSTANCE)),
+        greeted(standing=RoundReport(1, 0, 2, "failed", (FORGED,), INSTANCE)),
     ),
 }
 IGNORED: dict[str, tuple[FromNode, ...]] = {
@@ -143,9 +143,9 @@ IGNORED: dict[str, tuple[FromNode, ...]] = {
     "progress of a round that it is not in": (GREETING, WorkersProgressed(1, 10**9)),
     "success in a round that it is not in": (GREETING, WorkersSucceeded(1)),
     "leaving a round that it is not in": (GREETING, NodeLeft("bye", failures=(OWN,))),
-    "a seat that is another's": (greeted(standing=Standing(1, 1, 2, "stopped", (), INSTANCE)),),
+    "a seat that is another's": (greeted(standing=RoundReport(1, 1, 2, "stopped", (), INSTANCE)),),
     "a round of a million nodes": (
-        greeted(standing=Standing(1, 0, 1_000_000, "running", (), INSTANCE)),
+        greeted(standing=RoundReport(1, 0, 1_000_000, "running", (), INSTANCE)),
     ),
     "a million charges": (seen(INSTANCE, charges=1_000_000),),
 }

@@ -16,7 +16,7 @@ from holdfast.core.protocol.messages import (
     WorkersFailed,
     WorkersProgressed,
 )
-from holdfast.core.protocol.model import ErrorDetail, ExitStatus, Failure, Outcome, Tenure
+from holdfast.core.protocol.model import ErrorDetail, ExitStatus, Failure, Outcome, Term
 from holdfast.transport.auth import ConnectionSecurity
 from holdfast.transport.frames import FRAME_LIMIT, MessageTooLarge, encode
 from holdfast.transport.handshake import ClientSide, tether_opening
@@ -41,7 +41,7 @@ def test_messages_go_both_ways(stage: Stage, security: ConnectionSecurity, host:
         ("node", WorkersProgressed(1, 10)),
         ("node", WorkersProgressed(1, 20)),
     ]
-    assert stage.server.send("node", Tenure(4, 5), StopRound(1, "why"))
+    assert stage.server.send("node", Term(4, 5), StopRound(1, "why"))
     stage.until(lambda: agent.messages)
     assert agent.messages == [(4, 5, StopRound(1, "why"))]
 

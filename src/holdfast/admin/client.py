@@ -5,7 +5,7 @@
             …
 
 For programs that have nothing else to do meanwhile: calls wait, each with its patience. An agent's
-own parts ask through its engine instead (`node.questions`).
+own parts ask through its engine instead (`node.requests`).
 
 Rules
 1. A call raises `AdminError` where the job is gone or does not answer, and says so in words.
@@ -36,9 +36,9 @@ from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.document import decode
 from holdfast.core.protocol.errors import HoldfastError
-from holdfast.core.protocol.messages import PassAnswer, QuestionAsked, SettleQuestion
+from holdfast.core.protocol.messages import CloseRequest, PassResponse, RequestMade
 from holdfast.core.protocol.model import Endpoint
-from holdfast.core.protocol.questions import Answer, NotKnown, Question, pack, read_answer
+from holdfast.core.protocol.requests import Answer, JobRequest, NotKnown, pack, read_answer
 from holdfast.node.secrets import Secrets, security_of
 from holdfast.processes.stdlib_only.wire import ADMIN_SESSION
 from holdfast.runtime.local_peer import ROOT, LocalPeer, peer_of, user_of
@@ -61,7 +61,7 @@ ANSWER_PATIENCE_S = 60.0
 """More than an agent takes to give up."""
 _CHANNEL = re.compile(r" 00010000 \w+ \w+ +(\d+) (@holdfast-(\d+)-[0-9a-f]{16})$")
 """The end of a line of `/proc/net/unix` about a socket that listens."""
-_told: Decoder[PassAnswer | SettleQuestion] = Decoder(PassAnswer | SettleQuestion)
+_told: Decoder[PassResponse | CloseRequest] = Decoder(PassResponse | CloseRequest)
 
 
 class AdminError(HoldfastError):
@@ -101,16 +101,16 @@ class AdminClient:
     def __init__(self, loop: EventLoop, connection: FramedConnection, run_id: str) -> None:
         self.run_id = run_id
         self.missing: tuple[str, ...] = ()
-        """Who did not answer the last question, by name; the first of them, if there are many."""
+        """Who did not answer the last request, by name; the first of them, if there are many."""
         self._loop, self._connection = loop, connection
-        self._heard: deque[PassAnswer | SettleQuestion] = deque()
+        self._heard: deque[PassResponse | CloseRequest] = deque()
         self._number = 0
         self._ended = ""
         connection.on_frame, connection.on_ended = self._on_frame, self._on_ended
 
     def ask(
         self,
-        question: Question,
+        request: JobRequest,
         of: Literal["coordinator", "all", "some"] = "coordinator",
         nodes: Sequence[str] = (),
         patience_s: float = ANSWER_PATIENCE_S,
@@ -118,22 +118,22 @@ class AdminClient:
         """What nodes answer, each with its name, as it comes. Raises `AdminError`."""
         self._number += 1
         self.missing = ()
-        asked = QuestionAsked(self._number, pack(question), of, tuple(nodes))
+        asked = RequestMade(self._number, pack(request), of, tuple(nodes))
         self._connection.send(encode(asked))
         while True:
             told = self._next(patience_s)
             if told.number != self._number:
-                continue  # Of a question whose asker did not listen to the end.
-            if isinstance(told, SettleQuestion):
+                continue  # Of a request whose asker did not listen to the end.
+            if isinstance(told, CloseRequest):
                 self.missing = told.missing
                 if told.refused:
                     raise AdminError(told.refused)
                 return
             yield told.node, read_answer(told.answer)
 
-    def ask_coordinator(self, question: Question) -> Answer:
+    def ask_coordinator(self, request: JobRequest) -> Answer:
         """Its one answer. Raises `AdminError` where it has none."""
-        for _, answer in self.ask(question):
+        for _, answer in self.ask(request):
             if isinstance(answer, NotKnown):
                 raise AdminError(answer.reason)
             return answer
@@ -157,7 +157,7 @@ class AdminClient:
     def __exit__(self, *raised: object) -> None:
         self.close()
 
-    def _next(self, patience_s: float) -> PassAnswer | SettleQuestion:
+    def _next(self, patience_s: float) -> PassResponse | CloseRequest:
         given_up: list[bool] = []
         timer = self._loop.call_later(patience_s, given_up.append, True)
         self._loop.run_until(lambda: bool(self._heard or self._ended or given_up))

@@ -15,15 +15,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.core.policy.config import DashboardSettings
-from holdfast.core.protocol.messages import QuestionAsked
+from holdfast.core.protocol.messages import RequestMade
 from holdfast.core.protocol.model import Outcome
-from holdfast.core.protocol.questions import DashboardTold, Question, pack
+from holdfast.core.protocol.requests import DashboardTold, JobRequest, pack
 from holdfast.node.engine import Engine
 from holdfast.runtime.loop import Loop
 
 if TYPE_CHECKING:
     from holdfast.dashboard.site import Site
-    from holdfast.dashboard.source import PendingRequest, Recipients
+    from holdfast.dashboard.source import AwaitedResponse, Recipients
     from holdfast.transport.http_model import HttpResponse
     from holdfast.transport.http_server import HttpServer
 
@@ -34,17 +34,17 @@ class AgentSource:
     """Asks the job as any outsider would, without leaving the agent."""
 
     def __init__(self, engine: Engine) -> None:
-        self.node, self._questions = engine.node, engine.questions
+        self.node, self._requests = engine.node, engine.requests
 
     def ask(
         self,
-        question: Question,
-        pending: PendingRequest,
+        request: JobRequest,
+        pending: AwaitedResponse,
         of: Recipients = "coordinator",
         nodes: Sequence[str] = (),
     ) -> None:
-        # It needs no number: each question has its own `PendingRequest`.
-        self._questions.ask(pending, QuestionAsked(0, pack(question), of, tuple(nodes)))
+        # It needs no number: each request has its own `AwaitedResponse`.
+        self._requests.ask(pending, RequestMade(0, pack(request), of, tuple(nodes)))
 
 
 class AgentDashboard:

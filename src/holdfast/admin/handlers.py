@@ -1,4 +1,4 @@
-"""What a node answers to the questions of outsiders. Loaded when the first one comes.
+"""What a node answers to the requests of outsiders. Loaded when the first one comes.
 
 Views, all of them: nothing is kept for them, and nothing is decided here.
 """
@@ -20,7 +20,7 @@ from holdfast.core.coordinator.overview import overview
 from holdfast.core.node.io import LeaveAsked, SignalWorkers
 from holdfast.core.protocol.bounds import NAME_MOST, clean, cut
 from holdfast.core.protocol.document import NAME_KEPT, NodeLimits
-from holdfast.core.protocol.questions import (
+from holdfast.core.protocol.requests import (
     EVENTS_TOLD_MOST,
     LOGS_TOLD_BYTES,
     ROUNDS_TOLD_MOST,
@@ -50,7 +50,7 @@ from holdfast.core.protocol.questions import (
     StopWanted,
     UnderWay,
     pack,
-    read_question,
+    read_request,
 )
 from holdfast.node.engine import Engine
 from holdfast.observe.journal import Journal
@@ -69,7 +69,7 @@ from holdfast.runtime.disk import DiskLane
 
 if TYPE_CHECKING:
     from holdfast.admin.dashboard import AgentDashboard
-    from holdfast.core.policy.standings import WorkerStanding
+    from holdfast.core.policy.standings import WorkerProgress
     from holdfast.processes.monitoring.stacks import StackSnapshot
 
     Reply = Callable[[Answer], None]
@@ -106,7 +106,7 @@ class RequestHandlers:
         def tell(answer: Answer) -> None:
             reply(pack(answer))
 
-        match read_question(packed):
+        match read_request(packed):
             case JobAsked() as request:
                 tell(self._job(request))
             case StacksAsked() as request:
@@ -135,10 +135,10 @@ class RequestHandlers:
             case HarmWanted() as request:
                 tell(self._inject_fault(request))
             case None:
-                tell(NotKnown("this version of Holdfast does not know that question"))
+                tell(NotKnown("this version of Holdfast does not know that request"))
 
     def _job(self, request: JobAsked) -> Answer:
-        coordinating = self._engine.place.coordinating
+        coordinating = self._engine.link.coordinating
         if coordinating is None:
             return NotKnown(NOT_THE_COORDINATOR)
         return overview(coordinating.liveness, request, self._engine.clock.now())
@@ -152,7 +152,7 @@ class RequestHandlers:
         return answer
 
     def _operate(self, event: OperatorAsked) -> Answer:
-        coordinating = self._engine.place.coordinating
+        coordinating = self._engine.link.coordinating
         if coordinating is None:
             return NotKnown(NOT_THE_COORDINATOR)
         refused = operating.refusal(coordinating.state, event.wish, event.limits)
@@ -220,7 +220,7 @@ class RequestHandlers:
         recent.after(OutputWanted(after, ranks, LOGS_TOLD_BYTES, request.wait_s), told)
 
     def _events(self) -> EventFeed:
-        """Listens from the first question on; what was before is read from the journal."""
+        """Listens from the first request on; what was before is read from the journal."""
         if self._feed is None:
             self._feed = EventFeed(self._journal, self._engine.clock)
             read = partial(read_steps, self._journal.path)
@@ -245,7 +245,7 @@ class RequestHandlers:
         self._events().after(request.after, EVENTS_TOLD_MOST, request.wait_s, told)
 
 
-def _rank(standing: WorkerStanding, used: ProcessUsage) -> RankOverview:
+def _rank(standing: WorkerProgress, used: ProcessUsage) -> RankOverview:
     return RankOverview(
         standing.rank,
         standing.local_rank,

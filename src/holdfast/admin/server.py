@@ -1,4 +1,4 @@
-"""Where outsiders with questions come in, on each agent.
+"""Where outsiders with requests come in, on each agent.
 
 Through the channel, another program of this user asks to be let in and gets a connection of its
 own; over the network one comes with the job's token. What serves them (`admin.sessions`,
@@ -110,7 +110,7 @@ class AdminServer:
         if self._handlers is not None:
             then()
         else:
-            self._disk.lane("questions").do(_load, lambda users: self._on_loaded(users, then))
+            self._disk.lane("requests").do(_load, lambda users: self._on_loaded(users, then))
 
     def _on_loaded(self, users: dict[int, str], then: Callable[[], None]) -> None:
         from holdfast.admin.handlers import RequestHandlers
@@ -125,7 +125,7 @@ class AdminServer:
             self._live,
             lambda: self.dashboard,
         )
-        self._sessions = self._sessions or AdminSessions(self._loop, self.engine.questions)
+        self._sessions = self._sessions or AdminSessions(self._loop, self.engine.requests)
         then()
 
 

@@ -2,11 +2,11 @@
 
 A client comes through the channel of an agent on its machine, where the kernel says who it is, or
 over the network with the job's token (`transport.server`). From then on both are the same: a
-connection on which questions come in, and answers go out as they become known.
+connection on which requests come in, and answers go out as they become known.
 
-    client ─▶ QuestionAsked           (its own numbers, any number of them at a time)
-            ◀─ PassAnswer …           (one for each node that answers)
-            ◀─ SettleQuestion         (no further answer comes)
+    client ─▶ RequestMade           (its own numbers, any number of them at a time)
+            ◀─ PassResponse …           (one for each node that answers)
+            ◀─ CloseRequest         (no further answer comes)
 
 Rules
 1. A session that ended is forgotten, with its requests.
@@ -27,32 +27,32 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from holdfast.core.protocol.bounds import NAME_MOST, clean, cut
-from holdfast.core.protocol.messages import PassAnswer, QuestionAsked, SettleQuestion
-from holdfast.core.protocol.questions import (
+from holdfast.core.protocol.messages import CloseRequest, PassResponse, RequestMade
+from holdfast.core.protocol.requests import (
     DrainWanted,
     RestartWanted,
     SaveWanted,
     ScaleWanted,
     StopWanted,
     pack,
-    read_question,
+    read_request,
 )
-from holdfast.node.questions import Questions
+from holdfast.node.requests import Requests
 from holdfast.runtime import descriptors
 from holdfast.runtime.loop import Loop
 from holdfast.transport.connection import Ending, FramedConnection
 from holdfast.transport.frames import FRAME_LIMIT, Decoder, encode
 
 COMMANDS = (DrainWanted, RestartWanted, StopWanted, ScaleWanted, SaveWanted)
-"""Questions that say whose they are."""
-_asked: Decoder[QuestionAsked] = Decoder(QuestionAsked)
+"""Requests that say whose they are."""
+_asked: Decoder[RequestMade] = Decoder(RequestMade)
 
 
 class AdminSessions:
     """All admin sessions of one node."""
 
-    def __init__(self, loop: Loop, questions: Questions) -> None:
-        self._loop, self._questions = loop, questions
+    def __init__(self, loop: Loop, requests: Requests) -> None:
+        self._loop, self._requests = loop, requests
         self._sessions: dict[FramedConnection, AdminSession] = {}
         self._local: set[FramedConnection] = set()
         """Those that came through the channel."""
@@ -80,14 +80,14 @@ class AdminSessions:
         self._admit(connection, lambda claimed: f"someone at {address} (says it is {claimed})")
 
     def _admit(self, connection: FramedConnection, name: Callable[[str], str]) -> None:
-        session = self._sessions[connection] = AdminSession(connection, self._questions, name)
+        session = self._sessions[connection] = AdminSession(connection, self._requests, name)
         connection.on_frame = session.on_frame
 
     def ended(self, connection: FramedConnection) -> None:
         self._local.discard(connection)
         session = self._sessions.pop(connection, None)
         if session is not None:
-            self._questions.drop(session)
+            self._requests.drop(session)
 
     def _on_ended(self, connection: FramedConnection, ending: Ending) -> None:
         self.ended(connection)
@@ -100,29 +100,29 @@ class AdminSessions:
 
 
 class AdminSession:
-    """One of them, as the asker of its questions."""
+    """One of them, as the asker of its requests."""
 
     def __init__(
-        self, connection: FramedConnection, questions: Questions, name: Callable[[str], str]
+        self, connection: FramedConnection, requests: Requests, name: Callable[[str], str]
     ) -> None:
         """`name` is what it is called, given what it calls itself."""
-        self._connection, self._questions, self._name = connection, questions, name
+        self._connection, self._requests, self._name = connection, requests, name
 
     def on_frame(self, connection: FramedConnection, payload: bytes | bytearray) -> None:
         asked = _asked.decode(payload)
-        self._questions.ask(self, replace(asked, question=self._in_its_name(asked.question)))
+        self._requests.ask(self, replace(asked, request=self._in_its_name(asked.request)))
 
     def _in_its_name(self, packed: bytes) -> bytes:
-        """The same question; one that wants something with the name of who wants it."""
-        question = read_question(packed)
-        if not isinstance(question, COMMANDS):
+        """The same request; one that wants something with the name of who wants it."""
+        request = read_request(packed)
+        if not isinstance(request, COMMANDS):
             return packed
-        return pack(replace(question, by=cut(clean(self._name(question.by)), NAME_MOST)))
+        return pack(replace(request, by=cut(clean(self._name(request.by)), NAME_MOST)))
 
     def on_answer(self, number: int, node: str, answer: bytes) -> None:
-        self._connection.send(encode(PassAnswer(number, node, answer)))
+        self._connection.send(encode(PassResponse(number, node, answer)))
 
-    def on_settled(self, settled: SettleQuestion) -> None:
+    def on_settled(self, settled: CloseRequest) -> None:
         self._connection.send(encode(settled))
 
 

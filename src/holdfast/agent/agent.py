@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from holdfast.admin.server import AdminServer
 from holdfast.agent.console_messages import ClosingLine, ConsoleMessages, EventMessages
 from holdfast.agent.progress import JobProgress
-from holdfast.core.node.io import AgentEvent, AgentStarted, SignalReceived
+from holdfast.core.node.io import NodeEvent, NodeStarted, SignalReceived
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.policy.signals import LastSignal, is_repeat
 from holdfast.core.protocol.bounds import clean
@@ -129,7 +129,7 @@ class Agent:
             add_network(ports, self.config, self.node, means, self._admin)
         return ports
 
-    def run(self, spawner: SpawnerProcess, started: AgentStarted) -> Outcome:
+    def run(self, spawner: SpawnerProcess, started: NodeStarted) -> Outcome:
         """Live through the job. Whatever happens, nothing is left behind.
 
         What is raised here has ended this node: the process must end, too (`runtime.failing`).
@@ -157,12 +157,12 @@ class Agent:
         if self._live_line is not None:
             self._live_line.close()
 
-    def _live(self, spawner: SpawnerProcess, started: AgentStarted) -> Outcome:
+    def _live(self, spawner: SpawnerProcess, started: NodeStarted) -> Outcome:
         linux.set_subreaper()
         descriptors.provide(self.config.slots, self.config.max_nodes)
         self.supervisor.open(spawner, self._loop)
         if self.config.max_nodes > 1:  # Else nobody goes on without it.
-            self.supervisor.keep_note(self._disk, self.node)
+            self.supervisor.keep_lock(self._disk, self.node)
             started = replace(started, notes=True)
         for name in self.config.caught_signals:
             number = signal.Signals[name]
@@ -233,7 +233,7 @@ class Agent:
             lane = self._disk.lane("traces")
             self._traces = TraceExport(self._journal, lane, self._messages.complain)
 
-    def post(self, event: AgentEvent) -> None:
+    def post(self, event: NodeEvent) -> None:
         """Take an event, after those that came before it."""
         if isinstance(event, SignalReceived):
             self._note_signal(event.signal)
@@ -266,7 +266,7 @@ class Agent:
         return progress
 
     def _coordinates(self) -> bool:
-        return self._engine.place.coordinating is not None
+        return self._engine.link.coordinating is not None
 
     def _follow(self, step: Step) -> None:
         recoveries = self._history.history.recoveries

@@ -20,7 +20,7 @@ from holdfast.agent.metrics import NodeMetrics
 from holdfast.core.node import health
 from holdfast.core.policy import texts
 from holdfast.core.policy.config import HealthSettings
-from holdfast.core.policy.standings import WorkerStanding
+from holdfast.core.policy.standings import WorkerProgress
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.model import Endpoint
 from holdfast.node.engine import Engine
@@ -53,7 +53,7 @@ class HealthPort:
     def __init__(
         self,
         engine: Engine,
-        standings: Callable[[], list[WorkerStanding]],
+        standings: Callable[[], list[WorkerProgress]],
         loop: Loop,
         live: LiveHistory,
     ) -> None:

@@ -11,8 +11,8 @@ from holdfast import __version__
 from holdfast.core.coordinator.round import ENDINGS, RunningRound
 from holdfast.core.coordinator.state import CoordinatorState, Member
 from holdfast.core.node import health
-from holdfast.core.node.state import AgentState, Phase, alive
-from holdfast.core.policy.standings import WorkerStanding
+from holdfast.core.node.state import NodeState, Phase, alive
+from holdfast.core.policy.standings import WorkerProgress
 from holdfast.node.coordinating import Coordinating
 from holdfast.node.engine import Engine
 from holdfast.observe.exposition import Histogram, Samples, exposition
@@ -29,7 +29,7 @@ class NodeMetrics:
     """The metrics of one node, and of the coordinator while that is here."""
 
     def __init__(
-        self, engine: Engine, standings: Callable[[], list[WorkerStanding]], live: LiveHistory
+        self, engine: Engine, standings: Callable[[], list[WorkerProgress]], live: LiveHistory
     ) -> None:
         self._engine, self._standings, self._live = engine, standings, live
         self._counts = JobCounts(live)
@@ -49,12 +49,12 @@ class NodeMetrics:
         samples = self._counts.samples() | self._node(state, now) | self._workers()
         samples |= _process()
         samples["holdfast_loop_lag_seconds"] = {(): self.lag}
-        coordinating = self._engine.place.coordinating
+        coordinating = self._engine.link.coordinating
         if coordinating is not None:
             samples |= self._coordinator(coordinating, now)
         return exposition(METRICS, samples, everywhere)
 
-    def _node(self, state: AgentState, now: float) -> Samples:
+    def _node(self, state: NodeState, now: float) -> Samples:
         current = state.assignment if state.phase is Phase.RUNNING else None
         lease = state.lease
         samples: Samples = {
@@ -63,7 +63,7 @@ class NodeMetrics:
             "holdfast_phase": {(phase.value,): phase is state.phase for phase in Phase},
             "holdfast_ready": {(): health.readiness(state).is_well},
             "holdfast_coordinator_reached": {(): state.connected or state.hosting},
-            "holdfast_coordinator_here": {(): self._engine.place.coordinating is not None},
+            "holdfast_coordinator_here": {(): self._engine.link.coordinating is not None},
             "holdfast_round": {(): state.last_round},
             "holdfast_round_nodes": {(): current.group_size if current else 0},
             "holdfast_round_ranks": {(): current.world_size if current else 0},

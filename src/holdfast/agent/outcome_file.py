@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from holdfast.core.node.io import Told
 from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.messages import CloseJob
-from holdfast.observe.journal import AgentStep, Step
+from holdfast.observe.journal import NodeStep, Step
 
 if TYPE_CHECKING:
     from holdfast.core.protocol.model import Outcome
@@ -33,7 +33,7 @@ class OutcomeFile:
 
     def feed(self, step: Step) -> None:
         match step:
-            case AgentStep(event=Told(message=CloseJob(outcome=outcome))):
+            case NodeStep(event=Told(message=CloseJob(outcome=outcome))):
                 if not outcome.asked and not self._is_written:
                     self._is_written = True
                     self._lane.do(lambda: self._write(outcome), self._complain)

@@ -14,7 +14,7 @@ from holdfast.core.policy.storms import HarmRate, storm
 from holdfast.core.policy.texts import whole_number
 from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.errors import UsageError
-from holdfast.core.protocol.questions import Harm
+from holdfast.core.protocol.requests import Harm
 
 HELP = f"""\
 Usage: holdfast chaos [JOB] [--kill-worker EVERY] [--pause-worker EVERY] [--kill-node EVERY]

@@ -32,7 +32,7 @@ from holdfast.cli.job_connection import connect, job_arguments
 from holdfast.cli.status import Screen, look
 from holdfast.cli.status_view import render as render_status
 from holdfast.core.protocol.errors import HoldfastError
-from holdfast.core.protocol.questions import JobAsked, JobTold
+from holdfast.core.protocol.requests import JobAsked, JobTold
 from holdfast.observe.job_report import JobReport
 
 START_S = 120.0

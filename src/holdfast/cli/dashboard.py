@@ -81,7 +81,7 @@ def _running(paths: list[str]) -> str:
 
 def _link(agent: LocalAgent) -> str:
     from holdfast.admin.client import AdminError, connect_to
-    from holdfast.core.protocol.questions import DashboardAsked, DashboardTold
+    from holdfast.core.protocol.requests import DashboardAsked, DashboardTold
 
     try:
         with connect_to(agent) as job:

@@ -17,7 +17,7 @@ from holdfast.admin.client import AdminClient, AdminError
 from holdfast.cli.status import events_after
 from holdfast.core.policy.storms import Stroke
 from holdfast.core.protocol.bounds import clean
-from holdfast.core.protocol.questions import (
+from holdfast.core.protocol.requests import (
     Harm,
     HarmWanted,
     JobAsked,

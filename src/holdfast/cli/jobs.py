@@ -19,7 +19,7 @@ from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.messages import RunRound
 from holdfast.core.protocol.model import Assignment, Outcome
-from holdfast.observe.journal import AgentStep
+from holdfast.observe.journal import NodeStep
 from holdfast.observe.summary import counted, length
 from holdfast.processes.output import kept_runs
 from holdfast.processes.output.kept_runs import RunRecord
@@ -169,7 +169,7 @@ def _look_into(path: Path) -> tuple[Assignment | None, Outcome | None]:
         if b'"RunRound"' not in line and b'"Finish"' not in line:
             continue
         with contextlib.suppress(ValueError, msgspec.MsgspecError):
-            step = msgspec.json.decode(line, type=AgentStep)
+            step = msgspec.json.decode(line, type=NodeStep)
             if isinstance(step.event, Told) and isinstance(step.event.message, RunRound):
                 last = step.event.message.assignment
             ends = (each.outcome for each in step.effects if isinstance(each, Finish))

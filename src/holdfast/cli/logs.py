@@ -15,7 +15,7 @@ from holdfast.cli.verbs import verb
 from holdfast.core.policy.texts import whole_number
 from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.errors import UsageError
-from holdfast.core.protocol.questions import LogsAsked, LogsTold
+from holdfast.core.protocol.requests import LogsAsked, LogsTold
 from holdfast.observe.log_lines import LineMaker
 
 HELP = f"""\
@@ -105,10 +105,10 @@ class ShownLogs:
 
     def show_news(self, nodes: Sequence[str], wait_s: float = 0.0) -> dict[str, int]:
         """Show what was written since; the number of the newest block of each node that answers."""
-        question = LogsAsked(self.last, self._wanted.ranks, wait_s)
+        request = LogsAsked(self.last, self._wanted.ranks, wait_s)
         found: list[tuple[float, int, str]] = []
         newest: dict[str, int] = {}
-        for node, told in self._job.ask(question, "some" if nodes else "all", nodes):
+        for node, told in self._job.ask(request, "some" if nodes else "all", nodes):
             if isinstance(told, LogsTold):
                 self._name_files(node, told)
                 found += [line for block in told.blocks for line in self._lines.take(node, block)]

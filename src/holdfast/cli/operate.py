@@ -18,7 +18,7 @@ from holdfast.cli.verbs import verb
 from holdfast.core.policy import rounds
 from holdfast.core.protocol.bounds import COUNT_MOST
 from holdfast.core.protocol.errors import UsageError
-from holdfast.core.protocol.questions import (
+from holdfast.core.protocol.requests import (
     DrainWanted,
     EventsAsked,
     EventsTold,

@@ -16,7 +16,7 @@ import msgspec
 from holdfast.core.node.io import Told
 from holdfast.core.protocol.messages import CloseJob, RunRound, StandBy, ToNode
 from holdfast.core.protocol.model import Outcome
-from holdfast.observe.journal import AgentStep, Step
+from holdfast.observe.journal import NodeStep, Step
 from holdfast.placement.slurm_queue import named
 
 
@@ -50,7 +50,7 @@ class Roll:
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 continue
             match step:
-                case AgentStep(event=Told(message=message)):
+                case NodeStep(event=Told(message=message)):
                     yield from self._hear(self._hosts[journal], message)
 
     def _hear(self, host: str, message: ToNode) -> Iterator[str]:

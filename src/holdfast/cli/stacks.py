@@ -7,7 +7,7 @@ from holdfast.cli.job_connection import FINDING, connect, job_arguments
 from holdfast.cli.verbs import verb
 from holdfast.core.policy.stacks import StackFrame, WorkerStack, grouped, in_words
 from holdfast.core.protocol.bounds import clean, one_line_each
-from holdfast.core.protocol.questions import NotKnown, StacksAsked, StacksTold
+from holdfast.core.protocol.requests import NotKnown, StacksAsked, StacksTold
 
 REASON = "somebody asked (holdfast stacks)"
 HELP = f"""\

@@ -12,7 +12,7 @@ from holdfast.cli.job_connection import FINDING, connect, job_arguments
 from holdfast.cli.status_view import Overview, line, render
 from holdfast.cli.verbs import verb
 from holdfast.core.protocol.errors import UsageError
-from holdfast.core.protocol.questions import (
+from holdfast.core.protocol.requests import (
     WAIT_MOST_S,
     EventsAsked,
     EventsTold,
@@ -85,7 +85,7 @@ def look(job: AdminClient) -> Overview:
 
 
 def _job(job: AdminClient) -> JobTold:
-    """All nodes of it, however many questions that takes."""
+    """All nodes of it, however many requests that takes."""
     told = job.ask_coordinator(JobAsked())
     assert isinstance(told, JobTold), told
     nodes = list(told.nodes)

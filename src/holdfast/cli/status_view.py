@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from holdfast.core.protocol.bounds import clean, one_line_each
-from holdfast.core.protocol.questions import (
+from holdfast.core.protocol.requests import (
     HistoryTold,
     JobTold,
     NodeOverview,

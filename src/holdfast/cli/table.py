@@ -223,7 +223,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("unkillable-timeout", FAILURE, "wait for a process stuck in the kernel",
            texts.seconds, metavar="S", fields=("timeouts.unkillable_s",), ours=True),
 
-    Option("hang", HANGS, "on a standstill: off, warn or restart",
+    Option("hang", HANGS, "on a stall: off, warn or restart",
            texts.one_of("off", "warn", "restart"), metavar="HOW", fields=("oversight.hang",),
            ours=True),
     Option("hang-after", HANGS, "wait at least this long before that",

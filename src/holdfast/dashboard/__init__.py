@@ -1,6 +1,6 @@
 """The job in a browser: an adapter with no state and no rules of its own.
 
-What is shown is asked of the job (`core.protocol.questions`) or read from a journal; what happened
+What is shown is asked of the job (`core.protocol.requests`) or read from a journal; what happened
 is told by `observe.story`. Here it is put into the few messages that the page understands.
 
     guard      who may ask: the key, the names under which we answer

@@ -16,9 +16,9 @@ from holdfast.core.policy.stacks import (
     without_own_frames,
 )
 from holdfast.core.protocol.bounds import Name
-from holdfast.core.protocol.questions import (
+from holdfast.core.protocol.requests import (
     DrainWanted,
-    Question,
+    JobRequest,
     RestartWanted,
     StacksAsked,
     StacksTold,
@@ -28,7 +28,7 @@ from holdfast.core.protocol.questions import (
 from holdfast.dashboard.auth import SAFE_HEADERS
 from holdfast.dashboard.logs import read_logs
 from holdfast.dashboard.ranks import parse_ranks
-from holdfast.dashboard.source import PendingRequest, Source
+from holdfast.dashboard.source import AwaitedResponse, Source
 from holdfast.dashboard.wire import StackGroupShown
 from holdfast.runtime.loop import Clock
 from holdfast.transport.http_model import (
@@ -67,7 +67,7 @@ def answer(data: object) -> HttpResponse:
 
 
 class PageApi:
-    """Answers single questions of pages."""
+    """Answers single requests of pages."""
 
     def __init__(self, clock: Clock, source: Source) -> None:
         self._source = source
@@ -83,7 +83,7 @@ class PageApi:
             reply(text_response(400, "write ranks as numbers: 3, or 0-7, or 1,4,8-11"))
             return
         asked = StacksAsked("somebody asked in the dashboard")
-        self._source.ask(asked, PendingRequest(partial(_give_stacks, ranks, reply)), of="all")
+        self._source.ask(asked, AwaitedResponse(partial(_give_stacks, ranks, reply)), of="all")
 
     def _act(self, request: PageRequest, reply: HttpReply) -> None:
         try:
@@ -92,14 +92,14 @@ class PageApi:
             reply(text_response(400, "that is no wish of this page"))
             return
         wanted, words = _request_of(command)
-        pending = PendingRequest(partial(_say_what_came, words, reply))
+        pending = AwaitedResponse(partial(_say_what_came, words, reply))
         if isinstance(command, DrainCommand):
             self._source.ask(wanted, pending, of="some", nodes=[command.node])
         else:
             self._source.ask(wanted, pending)
 
 
-def _request_of(command: Command) -> tuple[Question, str]:
+def _request_of(command: Command) -> tuple[JobRequest, str]:
     """What is asked of the job, and what is said when that is under way."""
     match command:
         case DrainCommand(node=node):
@@ -110,14 +110,14 @@ def _request_of(command: Command) -> tuple[Question, str]:
             return StopWanted(BY), "the job is being ended"
 
 
-def _say_what_came(words: str, reply: HttpReply, answers: PendingRequest) -> None:
+def _say_what_came(words: str, reply: HttpReply, answers: AwaitedResponse) -> None:
     if answers.problem:
         reply(text_response(409, answers.problem))
     else:
         reply(answer({"words": words}))
 
 
-def _give_stacks(ranks: frozenset[int], reply: HttpReply, answers: PendingRequest) -> None:
+def _give_stacks(ranks: frozenset[int], reply: HttpReply, answers: AwaitedResponse) -> None:
     if answers.problem:
         reply(text_response(503, answers.problem))
         return

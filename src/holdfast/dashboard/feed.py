@@ -2,10 +2,10 @@
 
 Rules
 1. While nobody watches, nothing is asked, and no timer runs.
-2. A question is asked again when its answers are there, and not before `interval_s`: a large job is
+2. A request is asked again when its answers are there, and not before `interval_s`: a large job is
    asked less often, so that its coordinator has time for other things.
 3. However many watch, the job is asked once.
-4. Events are heard of as they come: the question waits where they happen.
+4. Events are heard of as they come: the request waits where they happen.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.core.protocol.questions import (
+from holdfast.core.protocol.requests import (
     WAIT_MOST_S,
     DashboardAsked,
     DashboardTold,
@@ -29,16 +29,16 @@ from holdfast.core.protocol.questions import (
     HistoryAsked,
     HistoryTold,
     JobAsked,
+    JobRequest,
     JobTold,
     NodeOverview,
-    Question,
     RankOverview,
     RanksAsked,
     RanksTold,
 )
 from holdfast.dashboard import views
 from holdfast.dashboard.page_state import PageState
-from holdfast.dashboard.source import PendingRequest, Recipients, Source
+from holdfast.dashboard.source import AwaitedResponse, Recipients, Source
 from holdfast.dashboard.wire import DashboardShown
 from holdfast.observe.goodput import Interruption
 from holdfast.observe.history import RoundSpan
@@ -102,27 +102,27 @@ class Feed:
     def _ask(
         self,
         name: str,
-        question: Question,
-        then: Callable[[PendingRequest], None],
+        request: JobRequest,
+        then: Callable[[AwaitedResponse], None],
         of: Recipients = "coordinator",
         nodes: Sequence[str] = (),
     ) -> None:
         """Ask, in place of what was asked or waited for about the same before."""
         if name in self._cancels:
             self._cancels[name]()
-        pending = PendingRequest(then)
+        pending = AwaitedResponse(then)
         self._cancels[name] = pending.cancel
-        self._source.ask(question, pending, of, nodes)
+        self._source.ask(request, pending, of, nodes)
 
     # How the job is.
 
     def _ask_job(self, nodes: list[NodeOverview]) -> None:
         if not nodes:
             self._asked_at = self._clock.now()
-        question = JobAsked(first_node=len(nodes))
-        self._ask("job", question, partial(self._on_job, nodes))
+        request = JobAsked(first_node=len(nodes))
+        self._ask("job", request, partial(self._on_job, nodes))
 
-    def _on_job(self, nodes: list[NodeOverview], answers: PendingRequest) -> None:
+    def _on_job(self, nodes: list[NodeOverview], answers: AwaitedResponse) -> None:
         told = answers.only
         if answers.problem or not isinstance(told, JobTold):
             self._shown.trouble = answers.problem or "its answer makes no sense"
@@ -139,7 +139,7 @@ class Feed:
         else:
             self._show(told, nodes, [])
 
-    def _on_ranks(self, told: JobTold, nodes: list[NodeOverview], answers: PendingRequest) -> None:
+    def _on_ranks(self, told: JobTold, nodes: list[NodeOverview], answers: AwaitedResponse) -> None:
         told_by = {n: one for n, one in answers.by_node.items() if isinstance(one, RanksTold)}
         ranks = [rank for one in told_by.values() for rank in one.ranks]
         self._show(told, views.placed(nodes, told_by), ranks)
@@ -163,7 +163,7 @@ class Feed:
     def _ask_history(self) -> None:
         self._ask("history", HistoryAsked(), self._on_history)
 
-    def _on_history(self, answers: PendingRequest) -> None:
+    def _on_history(self, answers: AwaitedResponse) -> None:
         told = answers.only
         if isinstance(told, HistoryTold):
             self._shown.ledger = views.ledger_shown(told.total_s, told.parts_s)
@@ -180,7 +180,7 @@ class Feed:
         some = self._asked_for_dashboards = self._hosts()
         self._ask("dashboards", DashboardAsked(), self._on_dashboards, of="some", nodes=some)
 
-    def _on_dashboards(self, answers: PendingRequest) -> None:
+    def _on_dashboards(self, answers: AwaitedResponse) -> None:
         self._shown.dashboards = [
             DashboardShown(node, one.url, one.key)
             for node, one in answers.by_node.items()
@@ -202,10 +202,10 @@ class Feed:
             self._ask_dashboards()  # Whoever came last is there when all others are gone.
 
     def _ask_events(self) -> None:
-        question = EventsAsked(self._heard.get(self._teller, 0), WAIT_MOST_S)
-        self._ask("events", question, self._on_events)
+        request = EventsAsked(self._heard.get(self._teller, 0), WAIT_MOST_S)
+        self._ask("events", request, self._on_events)
 
-    def _on_events(self, answers: PendingRequest) -> None:
+    def _on_events(self, answers: AwaitedResponse) -> None:
         told = answers.by_node.get(self._teller)
         if not isinstance(told, EventsTold):
             self._later("events", RETRY_S, self._ask_events)

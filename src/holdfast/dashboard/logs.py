@@ -16,10 +16,10 @@ from functools import partial
 from msgspec import Struct
 
 from holdfast.core.protocol.bounds import SLOTS_MOST
-from holdfast.core.protocol.questions import WAIT_MOST_S, LogsAsked, LogsTold
+from holdfast.core.protocol.requests import WAIT_MOST_S, LogsAsked, LogsTold
 from holdfast.dashboard.auth import SAFE_HEADERS
 from holdfast.dashboard.ranks import parse_ranks
-from holdfast.dashboard.source import PendingRequest, Source
+from holdfast.dashboard.source import AwaitedResponse, Source
 from holdfast.dashboard.wire import LogLineShown, message
 from holdfast.observe.log_lines import LineMaker
 from holdfast.runtime.loop import Clock
@@ -88,14 +88,18 @@ class LogReader:
             go_on()
 
     def _ask(
-        self, name: str, nodes: Sequence[str], wait_s: float, then: Callable[[PendingRequest], None]
+        self,
+        name: str,
+        nodes: Sequence[str],
+        wait_s: float,
+        then: Callable[[AwaitedResponse], None],
     ) -> None:
-        pending = PendingRequest(then)
+        pending = AwaitedResponse(then)
         self._cancels[name] = pending.cancel
-        question = LogsAsked(dict(self._last), self._wanted.ranks, wait_s)
-        self._source.ask(question, pending, "some" if nodes else "all", nodes)
+        request = LogsAsked(dict(self._last), self._wanted.ranks, wait_s)
+        self._source.ask(request, pending, "some" if nodes else "all", nodes)
 
-    def _on_first(self, answers: PendingRequest) -> None:
+    def _on_first(self, answers: AwaitedResponse) -> None:
         if answers.problem:
             self._send("refused", {"words": answers.problem})
             self._end()
@@ -118,7 +122,7 @@ class LogReader:
             return
         self._ask(name, (name,) if name else (), wait_s, partial(self._on_more, name, wait_s))
 
-    def _on_more(self, name: str, wait_s: float, answers: PendingRequest) -> None:
+    def _on_more(self, name: str, wait_s: float, answers: AwaitedResponse) -> None:
         if answers.problem:
             go_on = partial(self._follow, name, wait_s)
             self._cancels[name] = self._clock.call_later(RETRY_S, go_on).cancel
@@ -128,7 +132,7 @@ class LogReader:
             self._send("lines", lines)
         self._follow(name, wait_s)
 
-    def _lines_of(self, answers: PendingRequest) -> list[LogLineShown]:
+    def _lines_of(self, answers: AwaitedResponse) -> list[LogLineShown]:
         found = []
         for node, told in answers.by_node.items():
             if not isinstance(told, LogsTold):

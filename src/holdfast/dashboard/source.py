@@ -1,29 +1,29 @@
-"""Where a dashboard's answers come from, in the words of questions."""
+"""Where a dashboard's answers come from, in the words of requests."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
-from holdfast.core.protocol.messages import SettleQuestion
-from holdfast.core.protocol.questions import Answer, NotKnown, Question, read_answer
+from holdfast.core.protocol.messages import CloseRequest
+from holdfast.core.protocol.requests import Answer, JobRequest, NotKnown, read_answer
 
 Recipients = Literal["coordinator", "all", "some"]
 
 
-class PendingRequest:
-    """One question on its way, and all that comes of it: whom `node.questions` tells."""
+class AwaitedResponse:
+    """One request on its way, and all that comes of it: whom `node.requests` tells."""
 
-    def __init__(self, then: Callable[[PendingRequest], None]) -> None:
+    def __init__(self, then: Callable[[AwaitedResponse], None]) -> None:
         """`then` is called once, when no further answer comes, unless it is cancelled."""
         self.by_node: dict[str, Answer] = {}
         self.missing: tuple[str, ...] = ()
         self._refused = ""
-        self._then: Callable[[PendingRequest], None] | None = then
+        self._then: Callable[[AwaitedResponse], None] | None = then
 
     @property
     def only(self) -> Answer | None:
-        """Of a question to the coordinator."""
+        """Of a request to the coordinator."""
         return next(iter(self.by_node.values()), None)
 
     @property
@@ -38,7 +38,7 @@ class PendingRequest:
         if self._then is not None:
             self.by_node[node] = read_answer(answer)
 
-    def on_settled(self, settled: SettleQuestion) -> None:
+    def on_settled(self, settled: CloseRequest) -> None:
         then, self._then = self._then, None
         self._refused, self.missing = settled.refused, settled.missing
         if then is not None:
@@ -57,8 +57,8 @@ class Source(Protocol):
 
     def ask(
         self,
-        question: Question,
-        pending: PendingRequest,
+        request: JobRequest,
+        pending: AwaitedResponse,
         of: Recipients = "coordinator",
         nodes: Sequence[str] = (),
     ) -> None:

@@ -12,7 +12,7 @@ from holdfast.dashboard.page_state import PageState
 from holdfast.dashboard.wire import JobShown, JobState, NodeShown, OutcomeShown
 from holdfast.observe.causes import JournalRead
 from holdfast.observe.job_report import JobReport, report
-from holdfast.observe.journal import AgentStep
+from holdfast.observe.journal import NodeStep
 
 
 def static_page(journals: Sequence[JournalRead]) -> PageState:
@@ -70,7 +70,7 @@ def _last_assignment(journals: Sequence[JournalRead]) -> Assignment | None:
         step.event.message.assignment
         for _, steps in journals
         for step in steps
-        if isinstance(step, AgentStep)
+        if isinstance(step, NodeStep)
         and isinstance(step.event, happened.Told)
         and isinstance(step.event.message, said.RunRound)
     ]

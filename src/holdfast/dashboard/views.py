@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from holdfast.core.policy.stragglers import slow_ones
 from holdfast.core.protocol.model import Outcome
-from holdfast.core.protocol.questions import JobTold, NodeOverview, RankOverview, RanksTold
+from holdfast.core.protocol.requests import JobTold, NodeOverview, RankOverview, RanksTold
 from holdfast.dashboard import wire
 from holdfast.dashboard.api import ACTIONS
 from holdfast.dashboard.page_state import WorkersShown
@@ -251,7 +251,7 @@ def workers_shown(
     notes = [""]
     for one in ranks:
         if one.rank >= count:
-            continue  # Of a round that came between the two questions.
+            continue  # Of a round that came between the two requests.
         columns["pid"][one.rank] = one.pid
         columns["step"][one.rank] = None if one.step is None else one.step - base
         columns["pace_ms"][one.rank] = _rounded(1000 / one.steps_per_s) if one.steps_per_s else None

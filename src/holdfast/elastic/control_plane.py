@@ -1,6 +1,6 @@
 """A worker's main function with PyTorch's worker server beside it, and its errors recorded.
 
-The server answers questions about the process (its stacks, a dump of its collectives) on the Unix
+The server answers requests about the process (its stacks, a dump of its collectives) on the Unix
 socket that `TORCH_WORKER_SERVER_SOCKET` names. It is PyTorch's own, so PyTorch has to be installed
 where that variable is set; where it is not set, there is no server, and PyTorch is not needed.
 """

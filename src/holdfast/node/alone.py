@@ -18,7 +18,7 @@ class Alone:
     """Nobody else to reach, and nobody who would need to be told."""
 
     is_needed = False
-    store_place: Endpoint | None = None
+    store_address: Endpoint | None = None
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

@@ -43,7 +43,7 @@ from holdfast.core.protocol.messages import (
     ToNode,
     Welcomed,
 )
-from holdfast.core.protocol.model import Tenure
+from holdfast.core.protocol.model import Term
 from holdfast.core.protocol.naming import on_itself
 from holdfast.node.ports import Exchange, RoundKeys
 from holdfast.runtime.loop import Inbox
@@ -58,7 +58,7 @@ Verdict = Literal["send", "keep", "drop"]
 class Keeper(Protocol):
     """Where the coordinator's decisions are kept, and what follows from that."""
 
-    def keep(self, write: Write, tenure: Tenure, done: Callable[[int], None]) -> None:
+    def keep(self, write: Write, term: Term, done: Callable[[int], None]) -> None:
         """Write it down; `done` with the version, once it is."""
         ...
 
@@ -73,8 +73,8 @@ class Keeper(Protocol):
         """The job is over, and everybody knows."""
         ...
 
-    def outranked(self, tenure: Tenure) -> None:
-        """Somebody leads under a higher tenure."""
+    def outranked(self, term: Term) -> None:
+        """Somebody leads under a higher term."""
         ...
 
     def resign(self, effect: Resign) -> None:
@@ -85,7 +85,7 @@ class Keeper(Protocol):
 class NothingKept:
     """For a job of one node: its coordinator dies with it."""
 
-    def keep(self, write: Write, tenure: Tenure, done: Callable[[int], None]) -> None:
+    def keep(self, write: Write, term: Term, done: Callable[[int], None]) -> None:
         done(write.version)
 
     def gate(self, message: ToNode, all_heard: Callable[[float], bool], now: float) -> Verdict:
@@ -94,7 +94,7 @@ class NothingKept:
     def retire(self) -> None:
         pass
 
-    def outranked(self, tenure: Tenure) -> None:
+    def outranked(self, term: Term) -> None:
         pass  # An embedded coordinator cannot be replaced.
 
     def resign(self, effect: Resign) -> None:
@@ -123,7 +123,7 @@ class Coordinating:
         self._own_name = ""
         """What the node is called that this coordinator lives on."""
         self._unsaid: list[Tell] = []
-        """What may not be said now, but will be if the tenure is renewed."""
+        """What may not be said now, but will be if the term is renewed."""
 
     @property
     def state(self) -> CoordinatorState:
@@ -150,8 +150,8 @@ class Coordinating:
             clock = self._engine.clock
             clock.call_soon(clock.call_soon, self._check_leases)
             return
-        if name == liveness.QUESTIONS_TIMER:
-            self._take(lambda now: liveness.check_questions(self.liveness, now))
+        if name == liveness.REQUESTS_TIMER:
+            self._take(lambda now: liveness.check_requests(self.liveness, now))
             return
         self.decide(CoordinatorTimerFired(name))
 
@@ -198,12 +198,12 @@ class Coordinating:
 
     def _carry_out(self, effect: CoordinatorEffect) -> None:
         if self._closed:
-            return  # One of the effects before this one has ended the tenure.
+            return  # One of the effects before this one has ended the term.
         match effect:
             case Tell():
                 self._tell(effect)
             case Write():
-                self._keeper.keep(effect, self.state.tenure, self.written)
+                self._keeper.keep(effect, self.state.term, self.written)
             case WakeCoordinator():
                 self._timers.set(effect.name, effect.after_s)
             case Explain():
@@ -216,7 +216,7 @@ class Coordinating:
             case Refuse():
                 self._refuse(effect)
             case Depose():
-                self._keeper.outranked(effect.tenure)
+                self._keeper.outranked(effect.term)
             case Resign():
                 self._keeper.resign(effect)
             case Revoke() | Reinstate() | Raise():
@@ -243,9 +243,9 @@ class Coordinating:
         if tell.node == self._engine.node:
             if isinstance(tell.message, Welcomed):
                 self._own_name = tell.message.name or self._own_name
-            self._engine.post(Told(tell.message, self.state.tenure))
+            self._engine.post(Told(tell.message, self.state.term))
         elif self._exchange is not None:
-            self._exchange.send(tell.node, self.state.tenure, tell.message)
+            self._exchange.send(tell.node, self.state.term, tell.message)
 
     def _serve_keys(self, keys: RoundKeys, told: ToNode) -> None:
         """A round has keys of its own, from before anybody is told of it until it is stopped.

@@ -9,7 +9,7 @@ Rules
 2. The orderly end of our tether to the leader, seen from our end, means that nothing of its node
    is left: whoever lets go of a tether for another reason resets it. The leader's spawner holds
    the tethers of its successors too, so that it is not the agent's end alone. With TLS it means
-   nothing, because it is TCP that ends it: the leader's tenure is then waited for.
+   nothing, because it is TCP that ends it: the leader's term is then waited for.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from holdfast.core.protocol.messages import (
     ToNode,
     Welcomed,
 )
-from holdfast.core.protocol.model import Endpoint, Outcome, Tenure
+from holdfast.core.protocol.model import Endpoint, Outcome, Term
 from holdfast.core.protocol.naming import host_of
 from holdfast.node.coordinating import Coordinating
 from holdfast.node.electing import Electing
-from holdfast.node.networked_place import NetworkedPlace, with_address
+from holdfast.node.networked_link import NetworkedLink, with_address
 from holdfast.node.ports import Closable, Network, RegisterPort
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ TELL_PLACE = (NodeGreeted, NodeJoined)
 NOT_LEADING = "this node is not the coordinator"
 
 
-class Elected(NetworkedPlace):
+class Elected(NetworkedLink):
     """The coordinator of a job of several nodes, on any of them."""
 
     def __init__(self, engine: Engine, network: Network, register: RegisterPort) -> None:
@@ -67,8 +67,8 @@ class Elected(NetworkedPlace):
         self._place = network.listen(self._exchange)
         self._electing = Electing(engine, register, self, self._place)
         self._leader = ""
-        self._leader_place: Endpoint | None = None
-        self._heard = Tenure()
+        self._leader_address: Endpoint | None = None
+        self._heard = Term()
         self._watched: Closable | None = None
         """The end of the leader's tether, and so of the leader."""
         self._tethers: set[str] = set()
@@ -82,9 +82,9 @@ class Elected(NetworkedPlace):
         return self._electing.state
 
     @property
-    def store_place(self) -> Endpoint | None:
+    def store_address(self) -> Endpoint | None:
         """Where the coordinator's store is found from here; None while nobody is known to lead."""
-        return self._place if self.coordinating is not None else self._leader_place
+        return self._place if self.coordinating is not None else self._leader_address
 
     # What the engine does.
 
@@ -167,8 +167,8 @@ class Elected(NetworkedPlace):
             hosts = ", ".join(dict.fromkeys(map(host_of, effect.nodes)))
             self.lose(f"the register does not say where {hosts} can be reached")
 
-    def learn_outcome(self, outcome: Outcome, tenure: Tenure) -> None:
-        self._engine.post(Told(CloseJob(outcome), tenure))
+    def learn_outcome(self, outcome: Outcome, term: Term) -> None:
+        self._engine.post(Told(CloseJob(outcome), term))
 
     def lose(self, reason: str, permanent: bool = False) -> None:
         self._engine.post(CoordinatorLost(reason, permanent))
@@ -206,19 +206,19 @@ class Elected(NetworkedPlace):
         """Of those that were dialled, or of the coordinator that we had."""
         # Whoever was welcomed once has the right token: it is a stranger at an old place who
         # refuses us for good.
-        self.lose(reason, permanent and self._heard == Tenure())
+        self.lose(reason, permanent and self._heard == Term())
 
     def on_unusable(self, error: UsageError) -> None:
         # The files for TLS: somebody may be replacing them while the job runs.
-        self.lose(error.message, self._heard == Tenure())
+        self.lose(error.message, self._heard == Term())
 
-    def on_told(self, tenure: Tenure, message: ToNode) -> None:
-        self._engine.post(Told(message, tenure))
-        if isinstance(message, Welcomed) and tenure >= self._heard:
-            self._heard, self._leader = tenure, message.leader
+    def on_told(self, term: Term, message: ToNode) -> None:
+        self._engine.post(Told(message, term))
+        if isinstance(message, Welcomed) and term >= self._heard:
+            self._heard, self._leader = term, message.leader
             leader, successors, places = message.leader, message.successors, message.places
-            self._leader_place = places.get(leader, self._leader_place)
-            self._electing.take(Pointed(leader, successors, places, tenure))
+            self._leader_address = places.get(leader, self._leader_address)
+            self._electing.take(Pointed(leader, successors, places, term))
 
     def on_own_tether(self, tether: int) -> None:
         self._stop_watching()

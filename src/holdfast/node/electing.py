@@ -1,7 +1,7 @@
-"""The election's driver: its questions go to the register, its timers to the clock.
+"""The election's driver: its requests go to the register, its timers to the clock.
 
 It is the keeper of the coordinator that it makes: what that one decides is written to the
-register before it counts, and what it wants to say is said only while its tenure lasts.
+register before it counts, and what it wants to say is said only while its term lasts.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from holdfast.core.election.state import (
 )
 from holdfast.core.protocol.document import Document, decode, encode
 from holdfast.core.protocol.messages import ToNode
-from holdfast.core.protocol.model import Endpoint, Tenure
+from holdfast.core.protocol.model import Endpoint, Term
 from holdfast.node.coordinating import Verdict
 from holdfast.node.ports import RegisterPort
 from holdfast.registers.register_thread import NoAnswer, Reply
@@ -117,7 +117,7 @@ class Electing:
             case NobodyFound():
                 self._stage.lose(effect.reason, effect.permanent)
             case LearnOutcome():
-                self._stage.learn_outcome(effect.outcome, effect.tenure)
+                self._stage.learn_outcome(effect.outcome, effect.term)
             case ForgetRegister():
                 self._timers.cancel()
                 self._register.forget_after(effect.after_s, self._on_forgotten)
@@ -150,7 +150,7 @@ class Electing:
 
     # As the keeper of a coordinator.
 
-    def keep(self, write: Write, tenure: Tenure, done: Callable[[int], None]) -> None:
+    def keep(self, write: Write, term: Term, done: Callable[[int], None]) -> None:
         self._on_written = done
         wanted = LedgerWanted(write.version, write.ledger, write.successors, write.places)
         self.take(wanted)
@@ -162,8 +162,8 @@ class Electing:
     def retire(self) -> None:
         self.take(OutcomeKnown())
 
-    def outranked(self, tenure: Tenure) -> None:
-        self.take(Outranked(tenure))
+    def outranked(self, term: Term) -> None:
+        self.take(Outranked(term))
 
     def resign(self, effect: Resign) -> None:
         self.take(ResignationWanted(effect.reason, effect.leaves))

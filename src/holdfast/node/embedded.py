@@ -17,9 +17,9 @@ from holdfast.core.policy.timing import one_dial_s
 from holdfast.core.protocol.document import Document
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.messages import FromNode, ToNode
-from holdfast.core.protocol.model import Endpoint, Tenure
+from holdfast.core.protocol.model import Endpoint, Term
 from holdfast.node.coordinating import Coordinating, NothingKept
-from holdfast.node.networked_place import NetworkedPlace, with_address
+from holdfast.node.networked_link import NetworkedLink, with_address
 from holdfast.node.ports import Claim, Exchange, Network
 from holdfast.node.record_keeper import RecordKeeper
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from holdfast.node.engine import Engine
 
 
-class Embedded(NetworkedPlace):
+class Embedded(NetworkedLink):
     """The coordinator of a job of several nodes, here or at the endpoint's host."""
 
     def __init__(self, engine: Engine, network: Network, claim: Claim) -> None:
@@ -44,7 +44,7 @@ class Embedded(NetworkedPlace):
         return self.coordinating is not None and is_owed(self.coordinating.state)
 
     @property
-    def store_place(self) -> Endpoint:
+    def store_address(self) -> Endpoint:
         """Where the coordinator's store is found from here."""
         return self._claim.place
 
@@ -105,8 +105,8 @@ class Embedded(NetworkedPlace):
     def on_unusable(self, error: UsageError) -> None:
         raise error
 
-    def on_told(self, tenure: Tenure, message: ToNode) -> None:
-        self._engine.post(Told(message, tenure))
+    def on_told(self, term: Term, message: ToNode) -> None:
+        self._engine.post(Told(message, term))
 
     def on_own_tether(self, tether: int) -> None:
         self._engine.ports.processes.hold_tether(tether)
@@ -121,7 +121,7 @@ class Embedded(NetworkedPlace):
             record.read(self._open)
 
     def _open(self, written: Document | None) -> None:
-        """Make the coordinator; nobody hears of it before it is written under which tenure."""
+        """Make the coordinator; nobody hears of it before it is written under which term."""
         if self._is_closed:
             return
         engine, record = self._engine, self._engine.ports.record
@@ -137,7 +137,7 @@ class Embedded(NetworkedPlace):
             self._serve(coordinating)
         else:
             known = ledger(state, self._engine.clock.now())
-            self._keeper.begin(state.tenure, known, partial(self._serve, coordinating))
+            self._keeper.begin(state.term, known, partial(self._serve, coordinating))
 
     def _beginning(self, written: Document | None) -> CoordinatorState:
         """Go on from the record of an earlier coordinator of this job, or begin."""

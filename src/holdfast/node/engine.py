@@ -4,7 +4,7 @@
                                                  ├─▶ processes: workers and all that is theirs
                                                  └─▶ timers, words, the end
 
-Questions of outsiders go past the machines, for they decide nothing (`node.questions`).
+Requests of outsiders go past the machines, for they decide nothing (`node.requests`).
 
 The coordinator is behind the node's *place* (`Alone`, `Embedded`, `Elected`): how it is found, and
 that it may be this very node. What it says arrives in the same inbox as everything else.
@@ -18,40 +18,40 @@ from typing import Protocol
 
 from holdfast.core.node import step as node_machine
 from holdfast.core.node.io import (
-    AgentEffect,
-    AgentEvent,
-    AgentTimerFired,
     CoordinatorLost,
     CoordinatorReached,
     Dial,
     Finish,
     HangUp,
     KnowEnded,
+    NodeEffect,
+    NodeEvent,
+    NodeTimerFired,
     Report,
     Say,
     Told,
-    WakeAgent,
+    WakeNode,
 )
-from holdfast.core.node.state import AgentState
+from holdfast.core.node.state import NodeState
 from holdfast.core.policy.config import JobConfig
-from holdfast.core.protocol.messages import FromNode, OfQuestions
+from holdfast.core.protocol.messages import FromNode, OfRequests
 from holdfast.core.protocol.model import Endpoint, Outcome
 from holdfast.node.alone import Alone
 from holdfast.node.coordinating import Coordinating
 from holdfast.node.ports import JournalPort, Ports
-from holdfast.node.questions import Questions
+from holdfast.node.requests import Requests
 from holdfast.runtime.loop import Clock, Inbox
 from holdfast.runtime.timers import Timers
 
 
-class CoordinatorPlace(Protocol):
+class CoordinatorLink(Protocol):
     """Where the coordinator is, as one node sees it."""
 
     coordinating: Coordinating | None
     """The coordinator, while it is this node."""
 
     @property
-    def store_place(self) -> Endpoint | None:
+    def store_address(self) -> Endpoint | None:
         """Where the coordinator's store is found from here."""
         ...
 
@@ -94,67 +94,67 @@ class Engine:
         self.config, self.node, self.ports = config, node, ports
         self.clock: Clock = ports.clock
         self.journal: JournalPort = ports.journal
-        self.state = AgentState(config, node, host)
+        self.state = NodeState(config, node, host)
         self.outcome: Outcome | None = None
-        self._inbox: Inbox[AgentEvent] = Inbox(self._take)
-        self._timers = Timers(ports.clock, lambda name: self.post(AgentTimerFired(name)))
-        self.questions = Questions(ports, self._send)
-        self.place: CoordinatorPlace = _place(self)
-        self.place.begin()
+        self._inbox: Inbox[NodeEvent] = Inbox(self._take)
+        self._timers = Timers(ports.clock, lambda name: self.post(NodeTimerFired(name)))
+        self.requests = Requests(ports, self._send)
+        self.link: CoordinatorLink = _place(self)
+        self.link.begin()
 
     @property
     def is_needed(self) -> bool:
         """Whether other nodes still need this one, though it has finished."""
-        return self.place.is_needed
+        return self.link.is_needed
 
     def say(self, text: str) -> None:
         self.ports.say(text)
 
-    def post(self, event: AgentEvent) -> None:
-        """Take an event, after those that came before it. A question decides nothing, and waits for
+    def post(self, event: NodeEvent) -> None:
+        """Take an event, after those that came before it. A request decides nothing, and waits for
         nobody."""
         if isinstance(event, Told):
-            if isinstance(event.message, OfQuestions):
-                self.questions.told(event.message)
+            if isinstance(event.message, OfRequests):
+                self.requests.told(event.message)
                 return
         elif isinstance(event, CoordinatorReached):
-            self.questions.reached()
+            self.requests.reached()
         elif isinstance(event, CoordinatorLost):
-            self.questions.lost(event.reason)
+            self.requests.lost(event.reason)
         self._inbox.put(event)
 
     def _send(self, message: FromNode) -> None:
-        self.place.send(message)
+        self.link.send(message)
 
     def leave(self) -> None:
         """The node has finished: whatever others need of it is handed over."""
-        self.place.leave()
+        self.link.leave()
 
     def close(self) -> None:
         """Let go of everything."""
         self._timers.cancel()
-        self.questions.close()
-        self.place.close()
+        self.requests.close()
+        self.link.close()
 
-    def _take(self, event: AgentEvent) -> None:
+    def _take(self, event: NodeEvent) -> None:
         now = self.clock.now()
         effects = node_machine.step(self.state, event, now)
         self.journal.agent(now, event, effects)
         for effect in effects:
             self._carry_out(effect)
 
-    def _carry_out(self, effect: AgentEffect) -> None:
+    def _carry_out(self, effect: NodeEffect) -> None:
         match effect:
             case Report():
-                self.place.send(effect.message)
-            case WakeAgent():
+                self.link.send(effect.message)
+            case WakeNode():
                 self._timers.set(effect.name, effect.after_s)
             case Dial():
-                self.place.dial()
+                self.link.dial()
             case KnowEnded():
-                self.place.nodes_ended(effect.nodes)
+                self.link.nodes_ended(effect.nodes)
             case HangUp():
-                self.place.hang_up()
+                self.link.hang_up()
             case Say():
                 self.say(effect.text)
             case Finish():
@@ -164,7 +164,7 @@ class Engine:
                 self.ports.processes.do(effect)
 
 
-def _place(engine: Engine) -> CoordinatorPlace:
+def _place(engine: Engine) -> CoordinatorLink:
     network, ports = engine.ports.network, engine.ports
     if network is None:
         return Alone(engine)

@@ -22,7 +22,7 @@ from holdfast.runtime.loop import Loop
 from holdfast.transport.server import AdminService
 
 CALL_SHARE, ENDPOINT_SHARE = 0.85, 0.27
-"""How much of a tenure one call of the register may take, and one endpoint of it."""
+"""How much of a term one call of the register may take, and one endpoint of it."""
 
 
 class Means(Struct):
@@ -63,7 +63,7 @@ def add_network(
     if means.register is not None:
         given = means.register
         make = lambda: given  # noqa: E731
-    ports.register = RegisterThread(means.loop, make, config.leases.tenure_s)
+    ports.register = RegisterThread(means.loop, make, config.leases.term_s)
 
 
 def settings_of(config: JobConfig, secrets: Secrets) -> RegisterSettings:
@@ -77,8 +77,8 @@ def settings_of(config: JobConfig, secrets: Secrets) -> RegisterSettings:
         run_id=config.run_id,
         options=rendezvous.options,
         credentials=Credentials(secrets.user, secrets.password),
-        call_timeout_s=CALL_SHARE * leases.tenure_s,
-        endpoint_timeout_s=ENDPOINT_SHARE * leases.tenure_s,
+        call_timeout_s=CALL_SHARE * leases.term_s,
+        endpoint_timeout_s=ENDPOINT_SHARE * leases.term_s,
         holder_ttl_s=leases.takeover_s,
         keep_s=config.timeouts.join_s + leases.hold_s,
     )

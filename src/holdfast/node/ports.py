@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
-from holdfast.core.node.io import AgentEffect, AgentEvent
+from holdfast.core.node.io import NodeEffect, NodeEvent
 from holdfast.core.protocol.messages import FromNode, ToNode
-from holdfast.core.protocol.model import Endpoint, Outcome, Tenure
+from holdfast.core.protocol.model import Endpoint, Outcome, Term
 from holdfast.runtime.loop import Clock
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Exchange(Protocol):
     @property
     def keys(self) -> RoundKeys | None: ...
 
-    def send(self, node: str, tenure: Tenure, message: ToNode) -> bool:
+    def send(self, node: str, term: Term, message: ToNode) -> bool:
         """Lost if the node has no connection, or has said nothing on it yet."""
         ...
 
@@ -163,7 +163,7 @@ class RecordPort(Protocol):
 
 
 class RegisterPort(Protocol):
-    """A register that is asked, and answers each question once."""
+    """A register that is asked, and answers each request once."""
 
     @property
     def tells_of_changes(self) -> bool: ...
@@ -186,7 +186,7 @@ class RegisterPort(Protocol):
 class Processes(Protocol):
     """What runs on this node for the job."""
 
-    def do(self, effect: AgentEffect) -> None:
+    def do(self, effect: NodeEffect) -> None:
         """Carry it out; what comes of it is posted to the engine."""
         ...
 
@@ -202,7 +202,7 @@ class Processes(Protocol):
 class JournalPort(Protocol):
     """Who is told of every step."""
 
-    def agent(self, at: float, event: AgentEvent, effects: list[AgentEffect]) -> None: ...
+    def agent(self, at: float, event: NodeEvent, effects: list[NodeEffect]) -> None: ...
     def began(self, at: float, beginning: Beginning) -> None: ...
     def taken(self, at: float, liveness: Liveness) -> None: ...
     def election(
@@ -220,7 +220,7 @@ def new_instance() -> int:
     return time.time_ns() // 1000
 
 
-def answer_nothing(question: bytes, reply: Callable[[bytes], None]) -> None:
+def answer_nothing(request: bytes, reply: Callable[[bytes], None]) -> None:
     """Of a node that knows nothing of what outsiders ask."""
     reply(b"")
 
@@ -237,7 +237,7 @@ class Ports(Struct):
     finished: Callable[[Outcome], None] = lambda outcome: None
     """Told how it ended, once nothing of the job is left on this node."""
     answer: Callable[[bytes, Callable[[bytes], None]], None] = answer_nothing
-    """What this node answers to a question (`core.protocol.questions`), once it is known."""
+    """What this node answers to a request (`core.protocol.requests`), once it is known."""
     network: Network | None = None
     register: RegisterPort | None = None
     claim: Claim | None = None

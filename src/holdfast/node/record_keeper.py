@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.coordinator.io import Write
 from holdfast.core.protocol.document import Document, Ledger
-from holdfast.core.protocol.model import Tenure
+from holdfast.core.protocol.model import Term
 from holdfast.node.coordinating import NothingKept
 from holdfast.node.ports import RecordPort
 
@@ -36,12 +36,12 @@ class RecordKeeper(NothingKept):
         self._had_problem = self._is_over = False
         self._touch = engine.clock.call_later(TOUCH_EVERY_S, self._touch_again)
 
-    def begin(self, tenure: Tenure, known: Ledger, done: Callable[[], None]) -> None:
-        """Write down under which tenure we speak, before anybody hears us: that is for `done`."""
-        self._write(tenure, known, done)
+    def begin(self, term: Term, known: Ledger, done: Callable[[], None]) -> None:
+        """Write down under which term we speak, before anybody hears us: that is for `done`."""
+        self._write(term, known, done)
 
-    def keep(self, write: Write, tenure: Tenure, done: Callable[[int], None]) -> None:
-        self._write(tenure, write.ledger, partial(done, write.version))
+    def keep(self, write: Write, term: Term, done: Callable[[int], None]) -> None:
+        self._write(term, write.ledger, partial(done, write.version))
 
     def retire(self) -> None:
         if not self._is_over:
@@ -52,14 +52,14 @@ class RecordKeeper(NothingKept):
         """Leave the record for whoever goes on."""
         self._touch.cancel()
 
-    def _write(self, tenure: Tenure, ledger: Ledger, done: Callable[[], None]) -> None:
+    def _write(self, term: Term, ledger: Ledger, done: Callable[[], None]) -> None:
         if self._is_over:
             self._engine.clock.call_soon(done)
             return
         self._writes += 1
         document = Document(
-            instance=tenure.instance,
-            epoch=tenure.epoch,
+            instance=term.instance,
+            epoch=term.epoch,
             counter=self._writes,
             nonce=f"{self._engine.node}/{self._writes}",
             leader=self._engine.node,

@@ -6,7 +6,7 @@ whose effect brought its event about, on the same node or on another one.
 Rules
 1. Nothing has to be carried along for that: an event says what it answers. A timer has its name, a
    write its version or nonce, a heartbeat its number, a message its round, a coordinator's word
-   its tenure.
+   its term.
 2. What one node does with itself is matched to the last line before that asked for it; what goes
    from node to node to the line that sent it, in order where the same was said twice.
 3. A line without a cause is a root: a worker that ended by itself, a signal, a node that fell
@@ -27,16 +27,16 @@ from holdfast.core.coordinator.leases import NodeGone, NodeHeardAgain, NodeSuspe
 from holdfast.core.node import io as happened
 from holdfast.core.protocol import messages as said
 from holdfast.core.protocol.bounds import clean
-from holdfast.core.protocol.model import Tenure
+from holdfast.core.protocol.model import Term
 from holdfast.observe.journal import (
     AgentFailed,
-    AgentStep,
     ClockRead,
     CoordinatorBegan,
     CoordinatorStep,
     ElectionStep,
     Gap,
     JournalHeader,
+    NodeStep,
     Step,
 )
 
@@ -110,7 +110,7 @@ def _cause(
     node: str, step: Step, sent: defaultdict[Key, list[StepId]], asked: dict[Key, StepId]
 ) -> StepId | None:
     """The line that brought this one about, of those that others sent or this node wrote before."""
-    if isinstance(step, AgentStep) and isinstance(step.event, happened.WorkerExited):
+    if isinstance(step, NodeStep) and isinstance(step.event, happened.WorkerExited):
         return _stopped_by(asked)
     for key in _wanted(node, step):
         line = _taken(sent, key) or asked.get(key)
@@ -124,7 +124,7 @@ def the_end(journals: Iterable[JournalRead]) -> StepId | None:
     for header, steps in journals:
         for step in steps:
             match step:
-                case AgentStep(event=happened.Told(message=said.CloseJob())):
+                case NodeStep(event=happened.Told(message=said.CloseJob())):
                     return StepId(header.node, step.seq)
     return None
 
@@ -152,21 +152,21 @@ def _sent(journals: Sequence[JournalRead]) -> defaultdict[Key, list[StepId]]:
     """What was said to whom, and by which lines."""
     sent: defaultdict[Key, list[StepId]] = defaultdict(list)
     for header, steps in journals:
-        tenure = Tenure(1, 1)
+        term = Term(1, 1)
         for step in steps:
             here = StepId(header.node, step.seq)
-            if isinstance(step, AgentStep):
+            if isinstance(step, NodeStep):
                 for report in step.effects:
                     if isinstance(report, happened.Report):
                         sent[_report(header.node, report.message)].append(here)
             if isinstance(step, CoordinatorBegan):
-                tenure = step.beginning.tenure
+                term = step.beginning.term
             if isinstance(step, CoordinatorStep):
-                raised = [one.tenure for one in step.effects if isinstance(one, decided.Raise)]
-                tenure = max([tenure, *raised])
+                raised = [one.term for one in step.effects if isinstance(one, decided.Raise)]
+                term = max([term, *raised])
                 for tell in step.effects:
                     if isinstance(tell, decided.Tell):
-                        sent[_word(tell.node, tell.message, tenure)].append(here)
+                        sent[_word(tell.node, tell.message, term)].append(here)
     return sent
 
 
@@ -183,8 +183,8 @@ def _report(node: str, message: said.FromNode) -> Key:
     return ("report", node, type(message), endpoint and endpoint.port, *of)
 
 
-def _word(node: str, message: said.ToNode, tenure: Tenure) -> Key:
-    return ("word", node, tenure, msgspec.json.encode(message))
+def _word(node: str, message: said.ToNode, term: Term) -> Key:
+    return ("word", node, term, msgspec.json.encode(message))
 
 
 # What a node does with itself.
@@ -204,7 +204,7 @@ def _offered(step: Step) -> Iterator[Key]:
     for each in step.effects:
         yield (type(each).__name__,)
         match each:
-            case happened.WakeAgent(name=name):
+            case happened.WakeNode(name=name):
                 yield ("agent timer", name)
             case happened.SignalWorkers(stops=True) | happened.KillEverything():
                 yield ("stop",)
@@ -218,7 +218,7 @@ def _offered(step: Step) -> Iterator[Key]:
                 yield ("written", version)
     if isinstance(step, CoordinatorStep) and isinstance(step.event, NodeSuspected):
         yield ("suspected", step.event.node)
-    if isinstance(step, AgentStep) and isinstance(step.event, happened.LeaseRanOut):
+    if isinstance(step, NodeStep) and isinstance(step.event, happened.LeaseRanOut):
         yield ("stop",)
 
 
@@ -237,14 +237,14 @@ def _wanted(node: str, step: Step) -> Iterator[Key]:
     match step:
         case CoordinatorBegan():
             yield from (("Lead",), ("Dial",))
-        case AgentStep(event=happened.AgentTimerFired(name=name)):
+        case NodeStep(event=happened.NodeTimerFired(name=name)):
             yield ("agent timer", name)
-        case AgentStep(event=happened.SaveAnswered(answer=answer)):
+        case NodeStep(event=happened.SaveAnswered(answer=answer)):
             yield ("StartWorkers" if answer == "listens" else "ShowSaving",)
-        case AgentStep(event=happened.Told(message=said.HeartbeatAnswered(number=number))):
+        case NodeStep(event=happened.Told(message=said.HeartbeatAnswered(number=number))):
             yield ("answered", number)
-        case AgentStep(event=happened.Told(message=message, tenure=tenure)):
-            yield from (_word(node, message, tenure), ("LearnOutcome",))
+        case NodeStep(event=happened.Told(message=message, term=term)):
+            yield from (_word(node, message, term), ("LearnOutcome",))
         case CoordinatorStep(event=decided.Heard(node=speaker, message=message)):
             yield _report(speaker, message)
         case CoordinatorStep(event=decided.Written(version=version)):
@@ -259,7 +259,7 @@ def _wanted(node: str, step: Step) -> Iterator[Key]:
             yield ("wrote", nonce)
         case ElectionStep(event={"type": kind}):
             yield (OF_THE_ELECTION.get(kind, kind),)
-        case AgentStep() | CoordinatorStep():
+        case NodeStep() | CoordinatorStep():
             yield (ANSWERED_BY.get(type(step.event), type(step.event)),)
 
 
@@ -287,12 +287,12 @@ def _in_words(step: Step) -> str:
         case AgentFailed():
             return f"the agent ended because of an error in Holdfast: {step.reason}"
         case CoordinatorBegan():
-            return f"it is the coordinator, under tenure {step.beginning.tenure}"
+            return f"it is the coordinator, under term {step.beginning.term}"
         case ElectionStep():
             return f"{step.event['type']}{_details(step.event)}"
-        case AgentStep(event=happened.Told(message=message, tenure=tenure)):
+        case NodeStep(event=happened.Told(message=message, term=term)):
             what = f"told {type(message).__name__}{_details(msgspec.to_builtins(message))}"
-            return f"{what}, under tenure {tenure}"
+            return f"{what}, under term {term}"
         case CoordinatorStep(event=decided.Heard(node=speaker, message=message)):
             what = f"heard {type(message).__name__}{_details(msgspec.to_builtins(message))}"
             return f"{what} from {speaker}{_explained(step)}"
@@ -312,6 +312,6 @@ def _details(fields: dict[str, Any]) -> str:
     return f" ({', '.join(shown)})" if shown else ""
 
 
-def _explained(step: AgentStep | CoordinatorStep) -> str:
+def _explained(step: NodeStep | CoordinatorStep) -> str:
     told = [one.text for one in step.effects if isinstance(one, decided.Explain | happened.Say)]
     return f": {'; '.join(told)}" if told else ""

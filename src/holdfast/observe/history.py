@@ -25,7 +25,7 @@ from holdfast.core.node import io as happened
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol import messages as said
 from holdfast.core.protocol.model import Assignment, Outcome
-from holdfast.observe.journal import AgentStep, CoordinatorStep, Step
+from holdfast.observe.journal import CoordinatorStep, NodeStep, Step
 
 EndedBy = Literal["", "failure", "loss", "hang", "drain", "newcomers", "asked", "success"]
 """What ended a round; empty while it runs, and where a journal does not say."""
@@ -225,7 +225,7 @@ class History:
         """Take a step of a node, at that time."""
         self.start = at if self.start is None else min(self.start, at)
         self.end = max(self.end, at)
-        if isinstance(step, AgentStep):
+        if isinstance(step, NodeStep):
             self._of_agent(node, at, step)
         elif isinstance(step, CoordinatorStep):
             self._of_coordinator(at, step)
@@ -384,7 +384,7 @@ class History:
 
     # One node.
 
-    def _of_agent(self, node: str, at: float, step: AgentStep) -> None:
+    def _of_agent(self, node: str, at: float, step: NodeStep) -> None:
         event = step.event
         match event:
             case happened.Told(message=message):
@@ -397,7 +397,7 @@ class History:
                 self._stepped(number, at - age_s, reached)
             case happened.WorkerExited():
                 self._worker_exited(node, at, event)
-            case happened.GroupMoved(round=number) if number in self._by_number:
+            case happened.StallOver(round=number) if number in self._by_number:
                 self._by_number[number].stalled = None
             case happened.DeadlineMissed(round=number):
                 self._stalled(number)
@@ -414,7 +414,7 @@ class History:
         for effect in step.effects:
             self._effect_of_agent(node, at, effect, event)
 
-    def _contact(self, at: float, event: happened.AgentEvent) -> None:
+    def _contact(self, at: float, event: happened.NodeEvent) -> None:
         match event:
             case happened.CoordinatorLost():
                 lease_s = self._config.leases.lease_s
@@ -482,7 +482,7 @@ class History:
                 self._close(at, outcome)
 
     def _effect_of_agent(
-        self, node: str, at: float, effect: happened.AgentEffect, event: happened.AgentEvent
+        self, node: str, at: float, effect: happened.NodeEffect, event: happened.NodeEvent
     ) -> None:
         match effect:
             case happened.StartZygote(beside=False):
@@ -502,7 +502,7 @@ class History:
                 if self._config.max_nodes == 1:
                     self._close(at, outcome)
 
-    def _stops(self, node: str, at: float, event: happened.AgentEvent) -> None:
+    def _stops(self, node: str, at: float, event: happened.NodeEvent) -> None:
         message = event.message if isinstance(event, happened.Told) else event
         if isinstance(message, said.TellHang | happened.DeadlineMissed | happened.UnexitedFound):
             return  # One worker is ended for its own sake: its end is what ends the round.

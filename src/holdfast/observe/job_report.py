@@ -20,7 +20,7 @@ from holdfast.core.protocol import messages as said
 from holdfast.observe.causes import JournalRead
 from holdfast.observe.goodput import Segment, TimeLedger, ledger
 from holdfast.observe.history import History, RoundSpan
-from holdfast.observe.journal import AgentStep, ClockPair, ClockRead, Gap, JournalHeader, Step
+from holdfast.observe.journal import ClockPair, ClockRead, Gap, JournalHeader, NodeStep, Step
 from holdfast.observe.merged_story import ToldStory, tell
 from holdfast.observe.report import headline
 from holdfast.observe.story import StoryEvent, started
@@ -156,7 +156,7 @@ def _node(journal: JournalRead, clock: ClockPair, name: str) -> NodeReport:
     times = [clock.time_of(step.at) for step in steps if not isinstance(step, Gap)]
     round, since, is_whole = 0, 0.0, False
     for step in steps:
-        if not isinstance(step, AgentStep):
+        if not isinstance(step, NodeStep):
             continue
         at = clock.time_of(step.at)
         is_whole = is_whole or any(isinstance(one, happened.Finish) for one in step.effects)
@@ -175,7 +175,7 @@ def _node(journal: JournalRead, clock: ClockPair, name: str) -> NodeReport:
     )
 
 
-def _ends(step: AgentStep) -> bool:
+def _ends(step: NodeStep) -> bool:
     """Whether no worker is left after it."""
     done = any(
         isinstance(one, happened.Report) and isinstance(one.message, said.WorkersSucceeded)

@@ -11,7 +11,7 @@ Schema (one object a line):
      "clock": {"at", "wall"}}
     {"seq", "at": seconds on the node's own clock, "machine": "agent" | "coordinator",
      "event": {"type", …}, "effects": [{"type", …}, …]}
-    {"seq", "at", "machine": "coordinator began", "beginning": {"tenure", "ledger", …}}
+    {"seq", "at", "machine": "coordinator began", "beginning": {"term", "ledger", …}}
     {"seq", "at", "machine": "election", "before": {…}, "event": {"type", …}, "effects": […]}
     {"seq", "at", "machine": "clock", "wall": seconds since 1970}
     {"seq", "at", "machine": "failure", "reason"}
@@ -58,16 +58,16 @@ from holdfast.core.coordinator.state import CoordinatorState
 from holdfast.core.node import step as agent
 from holdfast.core.node.contact import UNANSWERED
 from holdfast.core.node.io import (
-    AgentEffect,
-    AgentEvent,
-    AgentTimerFired,
+    NodeEffect,
+    NodeEvent,
+    NodeTimerFired,
     Report,
     SetDeadlines,
     StepReported,
     Told,
-    WakeAgent,
+    WakeNode,
 )
-from holdfast.core.node.state import HEARTBEAT_TIMER, AgentState
+from holdfast.core.node.state import HEARTBEAT_TIMER, NodeState
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.messages import (
@@ -76,7 +76,7 @@ from holdfast.core.protocol.messages import (
     NodeGreeted,
     WorkersProgressed,
 )
-from holdfast.core.protocol.model import Tenure
+from holdfast.core.protocol.model import Term
 from holdfast.observe.journal_file import LIMIT_BYTES, JournalFile, later_parts
 
 SCHEMA = 2
@@ -127,13 +127,13 @@ class _Schema(msgspec.Struct, frozen=True):
     schema: int
 
 
-class AgentStep(msgspec.Struct, frozen=True, tag="agent", tag_field="machine"):
+class NodeStep(msgspec.Struct, frozen=True, tag="agent", tag_field="machine"):
     """One step of the agent."""
 
     seq: int
     at: float
-    event: AgentEvent
-    effects: list[AgentEffect]
+    event: NodeEvent
+    effects: list[NodeEffect]
 
 
 class CoordinatorStep(msgspec.Struct, frozen=True, tag="coordinator", tag_field="machine"):
@@ -191,9 +191,7 @@ class Gap(msgspec.Struct, frozen=True, tag="gap", tag_field="machine"):
     missing: int
 
 
-WrittenStep = (
-    AgentStep | CoordinatorStep | CoordinatorBegan | ElectionStep | ClockRead | AgentFailed
-)
+WrittenStep = NodeStep | CoordinatorStep | CoordinatorBegan | ElectionStep | ClockRead | AgentFailed
 Step = WrittenStep | Gap
 Do = Callable[[Callable[[], str | None], Callable[[str], None], int], None]
 """Has something done that may wait for a disk, after all that was put in before: the work, who is
@@ -240,15 +238,15 @@ class Journal:
         self._stepping_round = 0
         self._furthest = (0, 0)
         """The round and the step that the coordinator has last heard of."""
-        self._quiet: list[AgentStep | CoordinatorStep] = []
+        self._quiet: list[NodeStep | CoordinatorStep] = []
         """What is written only if nothing makes it needless."""
-        self._tenure: Tenure | None = None
+        self._term: Term | None = None
         self._encoder = msgspec.json.Encoder()
         self._file = JournalFile(path, limit_bytes) if path is not None else None
         self._write(msgspec.structs.replace(header, config=_without_secrets(header.config)))
 
-    def agent(self, at: float, event: AgentEvent, effects: list[AgentEffect]) -> None:
-        step = AgentStep(0, at, event, effects)
+    def agent(self, at: float, event: NodeEvent, effects: list[NodeEffect]) -> None:
+        step = NodeStep(0, at, event, effects)
         self._tell(step)
         if isinstance(event, StepReported) and event.round <= self._stepping_round:
             if effects:
@@ -348,22 +346,22 @@ class Journal:
         self._written, self._written_at = self._written + 1, at
         self._write(ClockRead(self._written, at, self._clock.wall))
 
-    def _is_quiet(self, step: AgentStep) -> bool:
+    def _is_quiet(self, step: NodeStep) -> bool:
         """Whether a step is a heartbeat, or its answer, of which nothing else came."""
         event = step.event
         if isinstance(event, Told) and isinstance(event.message, HeartbeatAnswered):
-            known, self._tenure = self._tenure, event.tenure
-            return known == event.tenure and _only(step.effects, SetDeadlines)
-        return heartbeat_number(step) is not None and _only(step.effects, Report | WakeAgent)
+            known, self._term = self._term, event.term
+            return known == event.term and _only(step.effects, SetDeadlines)
+        return heartbeat_number(step) is not None and _only(step.effects, Report | WakeNode)
 
-    def _keep(self, step: AgentStep) -> None:
+    def _keep(self, step: NodeStep) -> None:
         """An answer makes all earlier heartbeats needless, and their answers."""
         answered = _answered_number(step)
         if answered is not None:
             self._quiet = [one for one in self._quiet if _number(one, answered) >= answered]
         self._quiet.append(step)
 
-    def _keep_progress(self, step: AgentStep | CoordinatorStep) -> None:
+    def _keep_progress(self, step: NodeStep | CoordinatorStep) -> None:
         """A later step makes the earlier ones of the same machine needless."""
         self._quiet = [one for one in self._quiet if not _is_progress(one, type(step))]
         self._quiet.append(step)
@@ -411,14 +409,14 @@ def _is_news(event: object) -> bool:
     return type(event).__name__ in NOTEWORTHY_EVENTS
 
 
-def heartbeat_number(step: AgentStep) -> int | None:
+def heartbeat_number(step: NodeStep) -> int | None:
     """The number of the heartbeat that a timer had the agent send, if that is what it did."""
-    if step.event != AgentTimerFired(HEARTBEAT_TIMER):
+    if step.event != NodeTimerFired(HEARTBEAT_TIMER):
         return None
     return _sent_number(step)
 
 
-def _sent_number(step: AgentStep) -> int | None:
+def _sent_number(step: NodeStep) -> int | None:
     """The number of the heartbeat that the agent sent, by itself or with its greeting."""
     for effect in step.effects:
         if isinstance(effect, Report) and isinstance(effect.message, Heartbeat):
@@ -428,25 +426,25 @@ def _sent_number(step: AgentStep) -> int | None:
     return None
 
 
-def _answered_number(step: AgentStep) -> int | None:
+def _answered_number(step: NodeStep) -> int | None:
     event = step.event
     if isinstance(event, Told) and isinstance(event.message, HeartbeatAnswered):
         return event.message.number
     return None
 
 
-def _number(step: AgentStep | CoordinatorStep, otherwise: int) -> int:
+def _number(step: NodeStep | CoordinatorStep, otherwise: int) -> int:
     """The number of a heartbeat, or of the one that was answered, if it is about one."""
     if isinstance(step, CoordinatorStep) or isinstance(step.event, StepReported):
         return otherwise
     return heartbeat_number(step) or _answered_number(step) or 0
 
 
-def _is_progress(step: AgentStep | CoordinatorStep, kind: type) -> bool:
+def _is_progress(step: NodeStep | CoordinatorStep, kind: type) -> bool:
     return type(step) is kind and isinstance(step.event, StepReported | Heard)
 
 
-def _only(effects: list[AgentEffect], kinds: object) -> bool:
+def _only(effects: list[NodeEffect], kinds: object) -> bool:
     return all(isinstance(effect, kinds) for effect in effects)  # type: ignore[arg-type]
 
 
@@ -522,7 +520,7 @@ def _steps(decoder: msgspec.json.Decoder[Step], name: str, lines: list[bytes]) -
 
 
 MACHINES: dict[type, Literal["agent", "coordinator", "election"]] = {
-    AgentStep: "agent",
+    NodeStep: "agent",
     CoordinatorStep: "coordinator",
     ElectionStep: "election",
 }
@@ -539,7 +537,7 @@ class Divergence(msgspec.Struct, frozen=True):
 
 def replay(header: JournalHeader, steps: list[Step]) -> Iterator[Divergence]:
     """Feed the recorded events to fresh machines; yield every difference, up to a gap."""
-    agent_state = AgentState(header.config, header.node, header.host)
+    agent_state = NodeState(header.config, header.node, header.host)
     coordinator_state = CoordinatorState(header.config)
     for step in steps:
         recorded: list[Any] = []
@@ -551,7 +549,7 @@ def replay(header: JournalHeader, steps: list[Step]) -> Iterator[Divergence]:
                 return  # What became of the machines meanwhile is not known.
             case CoordinatorBegan():
                 coordinator_state = step.beginning.state(header.config, step.at)
-            case AgentStep():
+            case NodeStep():
                 _skip_heartbeats(agent_state, step)
                 recorded, decided = step.effects, agent.step(agent_state, step.event, step.at)
             case CoordinatorStep():
@@ -577,7 +575,7 @@ def _elect_again(step: ElectionStep) -> tuple[list[Any], list[Any]]:
     return recorded, list(election.step(before, event, step.at))
 
 
-def _skip_heartbeats(state: AgentState, step: AgentStep) -> None:
+def _skip_heartbeats(state: NodeState, step: NodeStep) -> None:
     """Those that were answered and followed by others are not in the journal.
 
     Nor is the answer to one that is, if it came after a step that made us write it: where the

@@ -1,4 +1,4 @@
-"""Lines of workers, from the blocks in which they are told (`questions.LogsTold`)."""
+"""Lines of workers, from the blocks in which they are told (`requests.LogsTold`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from msgspec import Struct, field
 
 from holdfast.core.protocol.bounds import clean_lines
-from holdfast.core.protocol.questions import LogBlock
+from holdfast.core.protocol.requests import LogBlock
 
 
 class LineMaker(Struct):

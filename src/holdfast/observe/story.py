@@ -32,7 +32,6 @@ from holdfast.core.protocol.naming import host_of
 from holdfast.observe.history import EndedBy, History, Recovery
 from holdfast.observe.journal import (
     AgentFailed,
-    AgentStep,
     ClockPair,
     ClockRead,
     CoordinatorBegan,
@@ -40,6 +39,7 @@ from holdfast.observe.journal import (
     ElectionStep,
     Gap,
     JournalHeader,
+    NodeStep,
     Step,
 )
 from holdfast.observe.report import headline
@@ -85,7 +85,7 @@ OF_ROUNDS_KEPT = 4
 
 SAYING: dict[type, Kind] = {
     happened.SignalReceived: "drain",
-    happened.GroupMoved: "moving_again",
+    happened.StallOver: "moving_again",
     happened.StragglerFound: "straggler",
     happened.DeadlineMissed: "hang",
     happened.UnexitedFound: "hang",
@@ -212,7 +212,7 @@ class Storyteller:
 
     def _events(self, step: Step) -> Iterator[StoryEvent]:
         match step:
-            case AgentStep():
+            case NodeStep():
                 yield from self._of_agent(step)
             case CoordinatorStep():
                 yield from self._of_coordinator(step)
@@ -226,7 +226,7 @@ class Storyteller:
 
     # The node itself.
 
-    def _of_agent(self, step: AgentStep) -> Iterator[StoryEvent]:
+    def _of_agent(self, step: NodeStep) -> Iterator[StoryEvent]:
         own = self._header.node
         texts = [one.text for one in step.effects if isinstance(one, happened.Say)]
         message = step.event.message if isinstance(step.event, happened.Told) else None
@@ -241,10 +241,10 @@ class Storyteller:
         fields = {"round": one.to_round, "parts_s": dict(one.parts_s)}
         return self._event(step, "recovered", words, node=self._header.node, **fields)
 
-    def _of_agent_event(self, step: AgentStep, texts: list[str]) -> Iterator[StoryEvent]:
+    def _of_agent_event(self, step: NodeStep, texts: list[str]) -> Iterator[StoryEvent]:
         own, event = self._header.node, step.event
         match event:
-            case happened.AgentStarted():
+            case happened.NodeStarted():
                 yield self._event(step, "node_started", f"started on {self._header.host}", node=own)
                 for text in texts:
                     yield self._event(step, "said", text, node=own)
@@ -268,7 +268,7 @@ class Storyteller:
                 case happened.Finish(outcome=outcome) if outcome.asked == "node":
                     yield self._event(step, "node_left", headline(outcome), node=own)
 
-    def _worker_ended(self, step: AgentStep, event: happened.WorkerExited) -> Iterator[StoryEvent]:
+    def _worker_ended(self, step: NodeStep, event: happened.WorkerExited) -> Iterator[StoryEvent]:
         own = self._header.node
         if event.round != self._round:
             return
@@ -293,7 +293,7 @@ class Storyteller:
             yield self._event(step, "workers_done", words, node=own)
 
     def _of_word(
-        self, step: AgentStep, message: said.ToNode, texts: list[str]
+        self, step: NodeStep, message: said.ToNode, texts: list[str]
     ) -> Iterator[StoryEvent]:
         own = self._header.node
         match message:
@@ -366,7 +366,7 @@ class Storyteller:
             case NodeGone(node=node, reason=reason):
                 self._present.pop(node, None)
                 yield self._about(step, "node_lost", node, "was lost", reason)
-            case decided.HeldUp(late_s=late_s):
+            case decided.LoopDelayed(late_s=late_s):
                 words = f"the coordinator itself stood still for {late_s:.1f} s"
                 yield self._event(step, "said", words, node=self._header.node)
         yield from self._decided(step)

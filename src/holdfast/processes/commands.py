@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from holdfast.core.node.io import AgentStarted
+from holdfast.core.node.io import NodeStarted
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.processes.zygote import warm_memory
 
@@ -74,17 +74,17 @@ def program_folder(program: Program) -> str | None:
     return None
 
 
-def how_to_start(config: JobConfig) -> AgentStarted:
+def how_to_start(config: JobConfig) -> NodeStarted:
     """Decide from what is on the disk whether a zygote can serve, and what it should import."""
     reason = _why_cold(config)
     if reason:
-        return AgentStarted(cold=reason)
+        return NodeStarted(cold=reason)
     source = program_file(config.program)
     plan_of.cache_clear()  # Another launch by the same process reads it anew.
     read = plan_of(config.program, config.warm.preload)
     known = warm_memory.recall(source) if source is not None else warm_memory.WarmMemory()
     late = tuple(dict.fromkeys((*read.late, *known.late)))
-    return AgentStarted(read.steps, late=late, avoid=known.avoid, under=known.under)
+    return NodeStarted(read.steps, late=late, avoid=known.avoid, under=known.under)
 
 
 @cache

@@ -12,14 +12,14 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from holdfast.core.node.io import AgentEvent
+from holdfast.core.node.io import NodeEvent
 from holdfast.runtime.loop import Cancellable, Loop
 
 
 class Entry(Struct, eq=False):
     """An event, and whether it can be told."""
 
-    event: AgentEvent
+    event: NodeEvent
     is_complete: bool = True
     timer: Cancellable | None = None
 
@@ -27,19 +27,19 @@ class Entry(Struct, eq=False):
 class Outbox:
     """Takes events and tells them in order."""
 
-    def __init__(self, tell: Callable[[AgentEvent], None]) -> None:
+    def __init__(self, tell: Callable[[NodeEvent], None]) -> None:
         self._tell = tell
         self._entries: deque[Entry] = deque()
 
-    def put(self, event: AgentEvent) -> None:
+    def put(self, event: NodeEvent) -> None:
         if self._entries:
             self._entries.append(Entry(event))
         else:
             self._tell(event)
 
     def put_incomplete(
-        self, event: AgentEvent, loop: Loop, patience_s: float
-    ) -> Callable[[AgentEvent], None]:
+        self, event: NodeEvent, loop: Loop, patience_s: float
+    ) -> Callable[[NodeEvent], None]:
         """Keep its place; the answer takes the event as it is to be told, once it is known.
 
         After `patience_s` it is told as it was put in.
@@ -47,7 +47,7 @@ class Outbox:
         entry = Entry(event, is_complete=False)
         self._entries.append(entry)
 
-        def complete(known: AgentEvent) -> None:
+        def complete(known: NodeEvent) -> None:
             if not entry.is_complete:
                 entry.event, entry.is_complete = known, True
                 if entry.timer is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from holdfast.core.node.io import NO_STEP, AgentEvent, SaveAnswered, SavingAnswer, ShowSaving
+from holdfast.core.node.io import NO_STEP, NodeEvent, SaveAnswered, SavingAnswer, ShowSaving
 from holdfast.processes.channel_server import Answer, ChannelServer
 from holdfast.processes.drain_page import DrainPage
 from holdfast.worker.draining import KEY, NEWS
@@ -26,7 +26,7 @@ ANSWERS: dict[str, SavingAnswer] = {
 class SavingNews:
     """The page of a node, made when the first worker listens or is to be shown something."""
 
-    def __init__(self, post: Callable[[AgentEvent], None], signals: Iterable[str]) -> None:
+    def __init__(self, post: Callable[[NodeEvent], None], signals: Iterable[str]) -> None:
         """`signals` ask a node to leave."""
         self._post = post
         self._signals = signals

@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from holdfast.core.node.io import (
-    AgentEffect,
-    AgentEvent,
     AllGone,
     CloseRound,
     DropZygote,
@@ -35,10 +33,12 @@ from holdfast.core.node.io import (
     ListStuck,
     LocateWorkers,
     LookAtUnexited,
-    NoteSeat,
+    NodeEffect,
+    NodeEvent,
     ProcessesStuck,
+    RecordSeat,
     Remember,
-    RemoveNotes,
+    RemoveLivenessLocks,
     ReserveEndpoint,
     SetDeadlines,
     ShowSaving,
@@ -69,8 +69,8 @@ from holdfast.processes.commands import (
 )
 from holdfast.processes.host.oom import OutOfMemoryWatch
 from holdfast.processes.host.reserved_ports import ReservedPort, another_port
-from holdfast.processes.monitoring.lookout import Lookout, WatchedRound
-from holdfast.processes.monitoring.stack_files import LookMeans
+from holdfast.processes.monitoring.monitor import Monitor, WatchedRound
+from holdfast.processes.monitoring.stack_files import StackMeans
 from holdfast.processes.orders import ProcessOrder, to_execute, to_fork
 from holdfast.processes.outbox import Outbox
 from holdfast.processes.output.console import Console
@@ -103,12 +103,12 @@ from holdfast.runtime.private_folder import own_folder
 from holdfast.worker.draining import KEY
 
 if TYPE_CHECKING:
-    from holdfast.core.policy.standings import WorkerStanding
+    from holdfast.core.policy.standings import WorkerProgress
     from holdfast.processes.channel_server import Later
+    from holdfast.processes.lock_keeper import LockKeeper
     from holdfast.processes.monitoring.file_timer import FileTimer
-    from holdfast.processes.monitoring.lookout import OnStacks
+    from holdfast.processes.monitoring.monitor import OnStacks
     from holdfast.processes.monitoring.stacks import StackSnapshot
-    from holdfast.processes.note_keeper import NoteKeeper
     from holdfast.runtime.local_peer import LocalPeer
 
     OnAdminRequest = Callable[[LocalPeer, dict[str, Any], Callable[[bytes | Answer], None]], None]
@@ -120,7 +120,7 @@ ADDRESS_TO_COME = ""
 NOT_MADE = 126
 """The exit code of a worker that never ran, as a shell has it."""
 LOGS_WAIT = "training goes on, and output waits in memory; beyond 64 MiB workers wait too"
-Post = Callable[[AgentEvent], None]
+Post = Callable[[NodeEvent], None]
 
 
 class Running(Struct):
@@ -162,7 +162,7 @@ class NodeSupervisor:
         self.on_admin_request: OnAdminRequest | None = None
         """Called with each connection of a client of the admin server."""
         self._output: RoundOutput | None = None
-        self._lookout: Lookout | None = None
+        self._monitor: Monitor | None = None
         self._run_began = 0.0
         self._file_timer: FileTimer | None = None
         self._longest_waits: dict[str, float] = {}
@@ -174,7 +174,7 @@ class NodeSupervisor:
         self._killing = False
         self._ending = False
         self._tethers = Tethers(self._copied, self._close_file)
-        self._notes: NoteKeeper | None = None
+        self._notes: LockKeeper | None = None
         self._saving = SavingNews(self._post, config.drain_signals)
         self._is_closed = False
 
@@ -198,14 +198,14 @@ class NodeSupervisor:
         self._shared_environment[VARIABLE] = path
         self._file_timer = FileTimer(path, self._loop, self.file_lane, self._on_timer_over)
 
-    def keep_note(self, disk: Disk, node: str) -> None:
+    def keep_lock(self, disk: Disk, node: str) -> None:
         """Have this machine know, whatever happens to this node, when all of it has ended."""
-        from holdfast.processes.note_keeper import NoteKeeper
+        from holdfast.processes.lock_keeper import LockKeeper
 
         given = self.config.snapshot_dir
         folders = (*([Path(given)] if given else []), own_folder())
-        self._notes = NoteKeeper(disk, folders, self._post)
-        self._notes.open(self.config.run_id, node, self._channel.name, self._hold_note)
+        self._notes = LockKeeper(disk, folders, self._post)
+        self._notes.open(self.config.run_id, node, self._channel.name, self._hold_lock)
 
     def _copied(self, descriptor: int) -> None:
         self._group.is_file(descriptor)
@@ -213,8 +213,8 @@ class NodeSupervisor:
     def _close_file(self, descriptor: int) -> None:
         self.file_lane.do(partial(close_file, descriptor))
 
-    def _hold_note(self, descriptor: int) -> None:
-        self._tethers.hold_note(descriptor)
+    def _hold_lock(self, descriptor: int) -> None:
+        self._tethers.hold_lock(descriptor)
         self._hand_tethers_over()
 
     def close(self) -> None:
@@ -237,7 +237,7 @@ class NodeSupervisor:
 
     # Effects.
 
-    def do(self, effect: AgentEffect) -> None:
+    def do(self, effect: NodeEffect) -> None:
         """Carry out what the node's core asks for."""
         match effect:
             case ReserveEndpoint():
@@ -250,10 +250,10 @@ class NodeSupervisor:
                 self._group.request(messages.SigkillZygote())
             case DropZygote():
                 self._group.request(messages.CloseZygote())
-            case NoteSeat():
+            case RecordSeat():
                 if self._notes is not None:
                     self._notes.put(effect)
-            case RemoveNotes():
+            case RemoveLivenessLocks():
                 if self._notes is not None:
                     self._notes.remove()
             case StartWorkers():
@@ -272,8 +272,8 @@ class NodeSupervisor:
                 self._killing = False
                 self._close_round()
             case LookAtUnexited():
-                if self._lookout is not None:
-                    self._lookout.find_unexited(ends=effect.ends)
+                if self._monitor is not None:
+                    self._monitor.find_unexited(ends=effect.ends)
             case ListStuck():
                 self._group.request(messages.NameStuck())
             case EndSpawner():
@@ -289,7 +289,7 @@ class NodeSupervisor:
     def _show_saving(self, effect: ShowSaving) -> None:
         """Show it first, and look then: a process that has not seen it has noted where it asked."""
         self._saving.show(effect, self._channel)
-        asks = {} if self._lookout is None or effect.step is not None else self._lookout.next_asks()
+        asks = {} if self._monitor is None or effect.step is not None else self._monitor.next_asks()
         for worker in self._workers.values():
             local_rank = worker.ranks.local_rank
             if local_rank in asks:
@@ -397,9 +397,9 @@ class NodeSupervisor:
         return [
             name
             for name, worker in workers.items()
-            if self._lookout is not None
+            if self._monitor is not None
             and (pid := pids[name]) is not None
-            and self._lookout.is_shielded(worker.ranks.local_rank, pid, number)
+            and self._monitor.is_shielded(worker.ranks.local_rank, pid, number)
         ]
 
     def _kill_everything(self, round_number: int) -> None:
@@ -418,11 +418,11 @@ class NodeSupervisor:
         """Decided with the first workers of a round; the others may start later, and cold."""
         if self._output is None or self._output.round != assignment.round:
             self._close_output()
-            self._lookout = self._open_lookout(assignment)
-            self._output = self._open_output(assignment, self._lookout)
+            self._monitor = self._open_monitor(assignment)
+            self._output = self._open_output(assignment, self._monitor)
         return self._output
 
-    def _open_lookout(self, assignment: Assignment) -> Lookout:
+    def _open_monitor(self, assignment: Assignment) -> Monitor:
         watched = WatchedRound(
             assignment.round,
             len(assignment.workers),
@@ -432,7 +432,7 @@ class NodeSupervisor:
             self._longest_waits,
             self._run_left_s(),
         )
-        means = LookMeans(
+        means = StackMeans(
             self._loop,
             self.file_lane,
             self._look_lane,
@@ -441,11 +441,11 @@ class NodeSupervisor:
             debugs=self.config.oversight.stacks,
             is_python=self._launch.kind != "command",
         )
-        return Lookout(watched, means, self._post)
+        return Monitor(watched, means, self._post)
 
-    def standings(self) -> list[WorkerStanding]:
+    def standings(self) -> list[WorkerProgress]:
         """How far each worker of this node is, and how fast; none while no round runs."""
-        return [] if self._lookout is None else self._lookout.standings()
+        return [] if self._monitor is None else self._monitor.standings()
 
     def _run_left_s(self) -> float | None:
         """Of the time for the whole run, which begins with the first round here."""
@@ -455,30 +455,30 @@ class NodeSupervisor:
         return None if limit_s is None else self._run_began + limit_s - now
 
     def _on_timer_over(self, pid: int, scope: str) -> None:
-        if self._lookout is not None:
-            self._lookout.scope_over(pid, scope)
+        if self._monitor is not None:
+            self._monitor.scope_over(pid, scope)
 
     def take_stacks(self, reason: str, then: OnStacks) -> None:
         """Where all workers of this node are; `then` is told in a second or two, on the loop."""
-        if self._lookout is None:
+        if self._monitor is None:
             then(None)
         else:
-            self._lookout.take_stacks(reason, then)
+            self._monitor.take_stacks(reason, then)
 
     def _locate_workers(self, round_number: int) -> None:
         def tell(snapshot: StackSnapshot | None) -> None:
-            from holdfast.processes.monitoring.lookout import places_told
+            from holdfast.processes.monitoring.monitor import places_told
 
             groups, file = ((), "") if snapshot is None else (snapshot.groups(), snapshot.file)
             self._post(WorkersLocated(round_number, places_told(groups), file))
 
         self.take_stacks("a collective timed out", tell)
 
-    def _open_output(self, assignment: Assignment, lookout: Lookout) -> RoundOutput:
+    def _open_output(self, assignment: Assignment, monitor: Monitor) -> RoundOutput:
         common = self._shared_environment
         environments = {
             ranks.local_rank: environment.of_worker(self.config, common, assignment, ranks)
-            | lookout.variables(ranks.local_rank)
+            | monitor.variables(ranks.local_rank)
             for ranks in assignment.workers
         }
         begin = partial(self.layout, self.logs, assignment.restart_count, environments)
@@ -560,16 +560,16 @@ class NodeSupervisor:
         assert member.pid is not None
         worker = self._workers[member.name]
         self._by_pid[member.pid] = worker
-        if self._lookout is not None:
-            self._lookout.born(worker.ranks, member.pid)
+        if self._monitor is not None:
+            self._monitor.born(worker.ranks, member.pid)
         self._post(WorkerStarted(worker.round, worker.ranks.local_rank, member.pid))
 
     def member_exited(self, member: GroupMember, status: int) -> None:
         assert member.pid is not None
         worker = self._workers[member.name]
         self._channel.take_all()  # The last word comes before the end.
-        if self._lookout is not None:
-            self._lookout.ended(worker.ranks.local_rank)
+        if self._monitor is not None:
+            self._monitor.ended(worker.ranks.local_rank)
         if self._file_timer is not None:
             self._file_timer.forget({member.pid})
         ended = ExitStatus.from_wait_status(status)
@@ -578,9 +578,9 @@ class NodeSupervisor:
             self._post(event)
             return
         stack = ""
-        if self._lookout is not None:
-            self._lookout.keep_flight_record(worker.ranks.local_rank)
-            stack = self._lookout.last_words(worker.ranks.local_rank)
+        if self._monitor is not None:
+            self._monitor.keep_flight_record(worker.ranks.local_rank)
+            stack = self._monitor.last_words(worker.ranks.local_rank)
         event = with_evidence(event, self._memory, stack)
         complete = self._outbox.put_incomplete(event, self._loop, PATIENCE_S)
         read_stderr = member.streams.stderr_reader()
@@ -650,10 +650,10 @@ class NodeSupervisor:
             self._post(ImportLeft(float(message["imported_itself_s"])))
         worker = self._by_pid.get(pid) or self._by_local_rank(message.get("local_rank"))
         reported = message.get("progress")
-        if worker is not None and self._lookout is not None and type(reported) is int:
-            self._lookout.heard(worker.ranks.local_rank, reported)
-        if "deadlines" in message and self._lookout is not None:
-            self._lookout.has_deadlines()
+        if worker is not None and self._monitor is not None and type(reported) is int:
+            self._monitor.heard(worker.ranks.local_rank, reported)
+        if "deadlines" in message and self._monitor is not None:
+            self._monitor.has_deadlines()
         if worker is not None and KEY in message:
             at = (worker.round, worker.ranks.local_rank)
             return self._saving.take(*at, message)
@@ -680,10 +680,10 @@ class NodeSupervisor:
         if self._output is not None:
             self._output.close()
             self._output = None
-        if self._lookout is not None:
-            self._longest_waits = self._lookout.longest_waits()
-            self._lookout.close()
-            self._lookout = None
+        if self._monitor is not None:
+            self._longest_waits = self._monitor.longest_waits()
+            self._monitor.close()
+            self._monitor = None
 
 
 def _keep(program: Program, memory: warm_memory.WarmMemory) -> None:

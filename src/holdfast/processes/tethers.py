@@ -31,7 +31,7 @@ class Tethers:
             os.close(self._own)
         self._own = descriptor
 
-    def hold_note(self, descriptor: int) -> None:
+    def hold_lock(self, descriptor: int) -> None:
         """The node's note, from now on."""
         self._note = descriptor
 

@@ -147,7 +147,7 @@ class Gateway:
         """None before anybody was asked for one, empty where the server has no users."""
 
     def call(self, path: str, message: Message, kind: type[Result], deadline: float) -> Result:
-        """One question, one answer. Raises `NotFound` and what registers raise."""
+        """One request, one answer. Raises `NotFound` and what registers raise."""
         if self._credentials.user and self._token is None:
             self._authenticate(deadline)
         try:

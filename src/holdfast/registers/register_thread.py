@@ -1,11 +1,11 @@
 """A register off the loop: its calls block in a thread, its answers come on the loop.
 
 Rules
-1. Every question is answered exactly once, on the loop, and never from within the call that asks.
+1. Every request is answered exactly once, on the loop, and never from within the call that asks.
    What has not been answered within `patience_s` is answered with `NoAnswer`; what comes later
    is dropped.
 2. One register object is used by one thread at a time. Where a call hangs, its thread and its
-   object are left alone, and the next question gets new ones; when too many hang, nothing more
+   object are left alone, and the next request gets new ones; when too many hang, nothing more
    is tried until one of them comes back.
 3. Changes are waited for in a thread of their own, on an object of its own.
 4. Tokens stay on this side: the loop knows each by a number, and 0 is that of nothing.
@@ -58,7 +58,7 @@ class NoAnswer(Struct, frozen=True):
 
 Reply: TypeAlias = RegisterAnswer | NoAnswer
 OnReply: TypeAlias = Callable[[Reply], None]
-Question: TypeAlias = Callable[[Register], Any]
+JobRequest: TypeAlias = Callable[[Register], Any]
 
 
 class RegisterContent(Struct, frozen=True):
@@ -92,7 +92,7 @@ class RegisterThread:
         self._tokens: dict[int, Token] = {}
         self._numbers = 0
         self._asked = 0
-        self._waiting: dict[int, OpenQuestion] = {}
+        self._waiting: dict[int, OpenRequest] = {}
         self._hanging: list[AskingThread] = []
         self._watcher: Watcher | None = None
         self._calls = ThreadCalls(loop)
@@ -105,7 +105,7 @@ class RegisterThread:
         """From any thread."""
         self._calls.put(self._on_answer, number, found)
 
-    # Questions.
+    # Requests.
 
     def read(self, reply: OnReply) -> None:
         self._ask(_read, reply)
@@ -136,19 +136,19 @@ class RegisterThread:
 
         self._ask(forget, reply)
 
-    def _ask(self, question: Question, reply: OnReply) -> None:
+    def _ask(self, request: JobRequest, reply: OnReply) -> None:
         self._asked += 1
         self._hanging = [caller for caller in self._hanging if caller.is_alive()]
         if self._caller is None and len(self._hanging) < HANGING_MAX:
             self._caller = AskingThread(self._make, self._tell)
         timer = self._loop.call_later(self._patience_s, self._give_up, self._asked)
-        self._waiting[self._asked] = OpenQuestion(reply, timer, self._caller)
+        self._waiting[self._asked] = OpenRequest(reply, timer, self._caller)
         if self._caller is not None:
-            self._caller.ask(self._asked, question)
+            self._caller.ask(self._asked, request)
 
     def _give_up(self, number: int) -> None:
         waiting = self._waiting.pop(number)
-        # It may have been given up for an earlier question: the one in its place does not hang.
+        # It may have been given up for an earlier request: the one in its place does not hang.
         if self._caller is not None and waiting.caller is self._caller:
             self._caller.end()
             self._hanging.append(self._caller)
@@ -221,8 +221,8 @@ def _close(register: Register) -> RegisterContent:
     return RegisterContent(None, None)
 
 
-class OpenQuestion(Struct, frozen=True):
-    """A question that has not been answered."""
+class OpenRequest(Struct, frozen=True):
+    """A request that has not been answered."""
 
     reply: OnReply
     timer: Cancellable
@@ -238,24 +238,24 @@ class AskingThread(threading.Thread):
     ) -> None:
         super().__init__(name="register", daemon=True)
         self._make, self._tell = make, tell
-        self._questions: SimpleQueue[tuple[int, Question] | None] = SimpleQueue()
+        self._requests: SimpleQueue[tuple[int, JobRequest] | None] = SimpleQueue()
         self.start()
 
-    def ask(self, number: int, question: Question) -> None:
-        self._questions.put((number, question))
+    def ask(self, number: int, request: JobRequest) -> None:
+        self._requests.put((number, request))
 
     def end(self) -> None:
         """After what was asked before."""
-        self._questions.put(None)
+        self._requests.put(None)
 
     def run(self) -> None:
         register: Register | None = None
-        while (asked := self._questions.get()) is not None:
-            number, question = asked
+        while (asked := self._requests.get()) is not None:
+            number, request = asked
             try:
                 if register is None:
                     register = self._make()
-                found: RegisterContent | NoAnswer = question(register)
+                found: RegisterContent | NoAnswer = request(register)
             except Exception as error:  # noqa: BLE001 - a register is anybody's code
                 found = _no_answer(error)
             self._tell(number, found)

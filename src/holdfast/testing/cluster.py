@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from holdfast.core.protocol.model import Outcome
 from holdfast.testing import faults
-from holdfast.testing.checkers import check, kept_out
+from holdfast.testing.checkers import check, quarantined
 from holdfast.testing.facts import Fact, Healed, History, Late, Recorded, Violation
 from holdfast.testing.lockstep import Lockstep
 from holdfast.testing.machine import Machine
@@ -101,13 +101,13 @@ class Cluster:
         return int(node.removeprefix("host").partition("-")[0])
 
     def leader(self) -> Machine | None:
-        """Whoever coordinates under the highest tenure."""
+        """Whoever coordinates under the highest term."""
         found, highest = None, None
         for machine in self.machines:
             process = machine.process
             liveness = process.liveness if process is not None else None
-            if liveness is not None and (highest is None or liveness.state.tenure > highest):
-                found, highest = machine, liveness.state.tenure
+            if liveness is not None and (highest is None or liveness.state.term > highest):
+                found, highest = machine, liveness.state.term
         return found
 
     def target(self, host: int) -> Machine | None:
@@ -228,7 +228,7 @@ class Cluster:
             return least  # A seat may stay empty for want of a node of its role.
         if any(fault.kind in ("closing asked", "released") for fault in self.plan.faults):
             return least  # Whoever comes after that is not taken in any more.
-        return min(most, max(len(self.machines) - self._kept_out(), least))
+        return min(most, max(len(self.machines) - self._quarantined(), least))
 
     def _limits(self) -> tuple[int, int]:
         """Between how many nodes the job may have now, as whoever leads knows it."""
@@ -238,13 +238,13 @@ class Cluster:
         known = liveness.state if liveness is not None else self.plan.config
         return known.min_nodes, known.max_nodes
 
-    def _kept_out(self) -> int:
+    def _quarantined(self) -> int:
         """How many hosts are not to take part now, as it is written down."""
         if not self.plan.config.quarantine.after:
             return 0
         written = (fact for fact in reversed(self.history) if isinstance(fact, Recorded))
         newest = next(written, None)
-        return len(kept_out.hosts_out(newest.document)) if newest is not None else 0
+        return len(quarantined.hosts_out(newest.document)) if newest is not None else 0
 
     def processes(self) -> list[SimulatedProcess]:
         found = [machine.process for machine in self.machines]
@@ -254,7 +254,7 @@ class Cluster:
 def bound_s(plan: Plan) -> float:
     """Within which a healed job has to run: every wait that can come one after the other."""
     leases, times, restarts = plan.config.leases, plan.config.timeouts, plan.config.restarts
-    leaderless = leases.takeover_s + 8 * 0.5 + 2 * leases.tenure_s + 4.0
+    leaderless = leases.takeover_s + 8 * 0.5 + 2 * leases.term_s + 4.0
     held = leases.hold_s * (1 + leases.drift) + leases.gone_after_s
     stopping = times.shutdown_s + 3 * times.unkillable_s + 5.0 + leases.gone_after_s
     forming = times.preload_s + 2 * restarts.backoff_max_s + times.min_round_max_s

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from holdfast.core.protocol.document import Document, NodeLimits
 from holdfast.core.protocol.messages import CloseJob, HeartbeatAnswered, RunRound, StopRound
-from holdfast.core.protocol.model import Outcome, Tenure
+from holdfast.core.protocol.model import Outcome, Term
 
 WorkerEnd = Literal["failed", "victim", "stopped", "killed", "succeeded", "suspended", "orphaned"]
 """The last: it had outlived both agent and spawner."""
@@ -128,7 +128,7 @@ class CheckpointWritten(Fact, frozen=True):
     rank: int
 
 
-class NodeStood(Fact, frozen=True):
+class NodeStalled(Fact, frozen=True):
     """The workers of a node do nothing any more, though they run."""
 
     host: int
@@ -136,7 +136,7 @@ class NodeStood(Fact, frozen=True):
     round: int
 
 
-class NodeMoved(Fact, frozen=True):
+class NodeResumed(Fact, frozen=True):
     """They go on, or are gone."""
 
     host: int
@@ -185,7 +185,7 @@ class Delivered(Fact, frozen=True):
     """A node took a word of a coordinator; `obeyed` where it did something about it."""
 
     node: str
-    tenure: Tenure
+    term: Term
     message: RunRound | StopRound | CloseJob | HeartbeatAnswered
     obeyed: bool
 
@@ -198,7 +198,7 @@ class Recorded(Fact, frozen=True):
     blank: bool = False
     """Nothing was there: it is the first one ever, or the register had lost its content."""
     known: Document | None = None
-    """The one of the highest tenure that the writer had been shown when it sent this."""
+    """The one of the highest term that the writer had been shown when it sent this."""
     sent_at: float = 0.0
     """When its writer first sent it: it may have been long on its way."""
 
@@ -209,7 +209,7 @@ class Recorded(Fact, frozen=True):
 
 
 class Spoke(Fact, frozen=True):
-    """A coordinator said something after its tenure, or when it should have given up."""
+    """A coordinator said something after its term, or when it should have given up."""
 
     host: int
     text: str
@@ -221,10 +221,10 @@ class SteppedDown(Fact, frozen=True):
     host: int
     node: str
     resigned: bool
-    in_tenure: bool = True
+    in_term: bool = True
     """Whether it knew of a write that would have let it speak on."""
     deposed: bool = False
-    """A node had heard of a higher tenure."""
+    """A node had heard of a higher term."""
 
 
 class LeaderEnded(Fact, frozen=True):
@@ -240,13 +240,13 @@ class FirstWord(Fact, frozen=True):
 
     host: int
     node: str
-    tenure: Tenure
+    term: Term
 
 
 class NodeDeclaredGone(Fact, frozen=True):
     node: str
     by_host: int
-    in_tenure: bool
+    in_term: bool
 
 
 class NodeRefused(Fact, frozen=True):
@@ -271,14 +271,14 @@ class RoundEnding(Fact, frozen=True):
 class LimitsAsked(Fact, frozen=True):
     """A coordinator took it that the job is to have between so many nodes."""
 
-    tenure: Tenure
+    term: Term
     limits: NodeLimits
 
 
 class RoundFormed(Fact, frozen=True):
     """A coordinator has settled who sits in a round; nobody was told yet."""
 
-    tenure: Tenure
+    term: Term
     round: int
 
 

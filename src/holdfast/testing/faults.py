@@ -14,7 +14,7 @@ from holdfast.core.coordinator.io import OperatorAsked
 from holdfast.core.protocol.document import NodeLimits
 from holdfast.testing.facts import FaultStruck, NodeDrained
 from holdfast.testing.network import TO_CLIENT, TO_SERVER
-from holdfast.testing.plan import WAYS_TO_DIE, Fault, loses_notes
+from holdfast.testing.plan import WAYS_TO_DIE, Fault, loses_locks
 from holdfast.testing.ports import EMBEDDED_HOST
 from holdfast.testing.spawner import NEVER_RETRY, RAISED
 
@@ -110,7 +110,7 @@ def _all_are_killed(cluster: Cluster, machine: Machine, fault: Fault) -> None:
         process = each.process
         if process is None:
             continue
-        if loses_notes(fault, each.number):
+        if loses_locks(fault, each.number):
             each.notes.clear()
         if way == "power":
             each.crash()
@@ -283,7 +283,7 @@ def _register_ails(name: str) -> Happen:
 
 
 def _register_changes_its_leader(cluster: Cluster, machine: Machine, fault: Fault) -> None:
-    lasts_s = min(fault.lasts_s, cluster.plan.config.leases.tenure_s)
+    lasts_s = min(fault.lasts_s, cluster.plan.config.leases.term_s)
     cluster.register.hang_until(cluster.timeline.now + lasts_s)
     _count_for_a_while(cluster, replace(fault, lasts_s=lasts_s), cluster.register, "hangs")
 
@@ -405,7 +405,7 @@ def _a_liar_speaks(cluster: Cluster, machine: Machine, fault: Fault) -> None:
 def _scaled(cluster: Cluster, machine: Machine, fault: Fault) -> None:
     """Somebody asks whoever leads for another number of nodes; there are enough, once healed."""
     engine = machine.process.engine if machine.process is not None else None
-    coordinating = engine.place.coordinating if engine is not None else None
+    coordinating = engine.link.coordinating if engine is not None else None
     if coordinating is None:
         return
     count = len(cluster.machines)
@@ -420,7 +420,7 @@ def _scaled(cluster: Cluster, machine: Machine, fault: Fault) -> None:
 def _job_stopped(cluster: Cluster, machine: Machine, fault: Fault) -> None:
     """Somebody asks whoever leads to end the job."""
     engine = machine.process.engine if machine.process is not None else None
-    coordinating = engine.place.coordinating if engine is not None else None
+    coordinating = engine.link.coordinating if engine is not None else None
     if coordinating is not None and not operating.refusal(coordinating.state, "stop"):
         coordinating.decide(OperatorAsked("stop", "somebody"))
 
@@ -432,7 +432,7 @@ def _record_slow(cluster: Cluster, machine: Machine, fault: Fault) -> None:
 def _saving_wanted(cluster: Cluster, machine: Machine, fault: Fault) -> None:
     """Somebody asks whoever leads to have all save."""
     engine = machine.process.engine if machine.process is not None else None
-    coordinating = engine.place.coordinating if engine is not None else None
+    coordinating = engine.link.coordinating if engine is not None else None
     if coordinating is not None and not operating.refusal(coordinating.state, "save"):
         cluster.tell_story(machine, "*** all are asked to save")
         coordinating.decide(OperatorAsked("save", "somebody", within_s=fault.lasts_s))
@@ -441,7 +441,7 @@ def _saving_wanted(cluster: Cluster, machine: Machine, fault: Fault) -> None:
 def _restart_wanted(cluster: Cluster, machine: Machine, fault: Fault) -> None:
     """Somebody asks whoever leads for a restart; now and then a worker fails while all save."""
     engine = machine.process.engine if machine.process is not None else None
-    coordinating = engine.place.coordinating if engine is not None else None
+    coordinating = engine.link.coordinating if engine is not None else None
     if coordinating is not None and not operating.refusal(coordinating.state, "restart"):
         cluster.tell_story(machine, "*** a restart is wanted")
         coordinating.decide(OperatorAsked("restart", "somebody"))

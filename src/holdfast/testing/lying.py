@@ -17,7 +17,7 @@ from holdfast.core.protocol.messages import (
     WorkersProgressed,
     WorkersSucceeded,
 )
-from holdfast.core.protocol.model import Endpoint, ExitStatus, Failure, NodeInfo, Outcome, Tenure
+from holdfast.core.protocol.model import Endpoint, ExitStatus, Failure, NodeInfo, Outcome, Term
 
 LIAR = "liar"
 _INFO = NodeInfo(LIAR, LIAR, slots=1)
@@ -43,8 +43,8 @@ def lies(state: CoordinatorState, variety: int) -> tuple[FromNode, ...]:
         (NodeGreeted(NodeInfo("nobody", LIAR, slots=1), endpoint=_PLACE),),
         (NodeGreeted(NodeInfo(other, LIAR, slots=1), endpoint=_PLACE),),
         (_WISH,),
-        (NodeGreeted(_INFO, Seen(Tenure(1, 0), round, charges=1_000_000)),),
-        (NodeGreeted(_INFO, Seen(Tenure(1, 0), 2**50)),),
+        (NodeGreeted(_INFO, Seen(Term(1, 0), round, charges=1_000_000)),),
+        (NodeGreeted(_INFO, Seen(Term(1, 0), 2**50)),),
         (_GREETING, ClosingWanted(Outcome("succeeded", "all is well", 0))),
         (_GREETING, WorkersFailed(round, (forged,)), FailuresDescribed(round, (forged,))),
         (_GREETING, WorkersFailed(round, (own,)), FailuresDescribed(round, (own,))),

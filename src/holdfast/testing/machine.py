@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.core.node.machine_notes import MachineNote
-from holdfast.testing.notes import DISK_S
+from holdfast.core.node.liveness_locks import MachineNote
+from holdfast.testing.liveness_locks import DISK_S
 from holdfast.testing.plan import HostPlan
 from holdfast.testing.process import SimulatedProcess
 from holdfast.testing.timeline import HostClock

@@ -28,7 +28,7 @@ from holdfast.core.election import validate as election_validate
 from holdfast.core.election.io import ElectionEffect, ElectionEvent, Outranked, StepDown
 from holdfast.core.election.state import ElectionState, may_speak
 from holdfast.core.node import validate as node_validate
-from holdfast.core.node.io import AgentEffect, AgentEvent, Report, SignalWorkers, Told
+from holdfast.core.node.io import NodeEffect, NodeEvent, Report, SignalWorkers, Told
 from holdfast.core.protocol.messages import (
     CloseJob,
     Heartbeat,
@@ -40,7 +40,7 @@ from holdfast.core.protocol.messages import (
     ToNode,
     Welcomed,
 )
-from holdfast.core.protocol.model import Tenure
+from holdfast.core.protocol.model import Term
 from holdfast.testing import faults
 from holdfast.testing.facts import (
     CoreRaised,
@@ -82,25 +82,25 @@ class Observer:
         """`journal` is written as that of a real node, if there is one."""
         self._process, self._journal = process, journal
         self._cluster = process.cluster
-        self._heard = Tenure()
+        self._heard = Term()
         self._sent: dict[int, float] = {}
         """When each heartbeat was handed to the network, on the host's clock."""
         self._lease_from = 0.0
         self._ending = 0
-        self._formed: tuple[Tenure, int] | None = None
+        self._formed: tuple[Term, int] | None = None
         """The round of which it was said that it ends, while it does."""
         self._save: tuple[int, int, float] | None = None
         """What was last to be saved, and until when."""
-        self._first_words: set[Tenure] = set()
+        self._first_words: set[Term] = set()
         self._over: CoordinatorState | None = None
         """Of the coordinator here, once it had decided how the job ends."""
 
     # The node.
 
-    def agent(self, at: float, event: AgentEvent, effects: list[AgentEffect]) -> None:
+    def agent(self, at: float, event: NodeEvent, effects: list[NodeEffect]) -> None:
         if self._journal is not None:
             self._journal.agent(at, event, effects)
-        self._validate(node_validate.untruths(self._process.state))
+        self._validate(node_validate.broken_invariants(self._process.state))
         if isinstance(event, Told):
             self._told(event, bool(effects))
         for effect in effects:
@@ -125,18 +125,18 @@ class Observer:
 
     def _told(self, event: Told, obeyed: bool) -> None:
         message, now, node = event.message, self._cluster.timeline.now, self._process.node
-        current = event.tenure >= self._heard
-        self._heard = max(self._heard, event.tenure)
+        current = event.term >= self._heard
+        self._heard = max(self._heard, event.term)
         if isinstance(message, HeartbeatAnswered):
             if current:
                 self._renewed(message.number)
             elif obeyed:
-                self._cluster.note(Delivered(now, node, event.tenure, message, True))
+                self._cluster.note(Delivered(now, node, event.term, message, True))
         elif isinstance(message, TellHang):
             if self._process.state.hang_said:
                 self._cluster.note(HangHeard(now, node, message.round))
         elif isinstance(message, RunRound | StopRound | CloseJob):
-            self._cluster.note(Delivered(now, node, event.tenure, message, obeyed))
+            self._cluster.note(Delivered(now, node, event.term, message, obeyed))
 
     def _renewed(self, number: int) -> None:
         """The lease as it must be: from when the heartbeat was handed to the network."""
@@ -148,8 +148,8 @@ class Observer:
         until = machine.clock.true_time(sent_at + machine.config.leases.lease_s)
         self._cluster.note(LeaseRenewed(self._cluster.timeline.now, self._process.node, until))
 
-    def _validate(self, untruths: Iterator[str]) -> None:
-        for text in untruths:
+    def _validate(self, broken_invariants: Iterator[str]) -> None:
+        for text in broken_invariants:
             now = self._cluster.timeline.now
             self._cluster.note(CoreRaised(now, self._process.host, text))
 
@@ -158,35 +158,35 @@ class Observer:
     def began(self, at: float, beginning: Beginning) -> None:
         if self._journal is not None:
             self._journal.began(at, beginning)
-        text = f"coordinates, tenure {beginning.tenure}"
+        text = f"coordinates, term {beginning.term}"
         self._cluster.tell_story(self._process.machine, text)
 
     def taken(self, at: float, liveness: Liveness) -> None:
         now, process = self._cluster.timeline.now, self._process
         if liveness.taken:  # Else it took no step, and is as it was: only the leases were seen to.
-            self._validate(coordinator_validate.untruths(liveness))
+            self._validate(coordinator_validate.broken_invariants(liveness))
         for taken in liveness.taken:
             if self._journal is not None:
                 self._journal.coordinator(at, taken.event, taken.effects)
             if self._over is liveness.state:
                 self._validate(_beyond_the_end(taken.effects))
             if isinstance(taken.event, NodeGone):
-                in_tenure = self._election is None or may_speak(self._election, at)
+                in_term = self._election is None or may_speak(self._election, at)
                 gone = taken.event.node
-                self._cluster.note(NodeDeclaredGone(now, gone, process.host, in_tenure))
+                self._cluster.note(NodeDeclaredGone(now, gone, process.host, in_term))
                 text = f"coordinator: {gone} is gone: {taken.event.reason}"
                 self._cluster.tell_story(process.machine, text)
             elif isinstance(taken.event, OperatorAsked) and taken.event.limits is not None:
-                asked = LimitsAsked(now, liveness.state.tenure, taken.event.limits)
+                asked = LimitsAsked(now, liveness.state.term, taken.event.limits)
                 self._cluster.note(asked)
             self._hang_decided(taken.effects)
         liveness.taken.clear()
         self._over = liveness.state if liveness.state.end is not None else None
         current = liveness.state.round
-        formed_by = liveness.state.tenure, liveness.state.formed
+        formed_by = liveness.state.term, liveness.state.formed
         if liveness.state.formed and formed_by != self._formed:
             self._formed = formed_by
-            formed = RoundFormed(now, liveness.state.tenure, liveness.state.round_number)
+            formed = RoundFormed(now, liveness.state.term, liveness.state.round_number)
             self._cluster.note(formed)
         if isinstance(current, RunningRound | InheritedRound) and current.saving is not None:
             self._asks_to_save(current, current.saving)
@@ -233,27 +233,27 @@ class Observer:
         text = f"coordinator: round {current.number} ends ({cause.kind}): {cause.reason}"
         self._cluster.tell_story(self._process.machine, text)
 
-    def speaks(self, tenure: Tenure) -> None:
-        if tenure not in self._first_words:
-            self._first_words.add(tenure)
+    def speaks(self, term: Term) -> None:
+        if term not in self._first_words:
+            self._first_words.add(term)
             now, process = self._cluster.timeline.now, self._process
-            self._cluster.note(FirstWord(now, process.host, process.node, tenure))
+            self._cluster.note(FirstWord(now, process.host, process.node, term))
 
     def says(self, message: ToNode) -> None:
-        """Beyond the tenure nothing is said; only leases are renewed, while all are heard."""
+        """Beyond the term nothing is said; only leases are renewed, while all are heard."""
         register = self._process.register
         if register is None:
             return
         terms = self._process.machine.config.leases
         now = self._process.reading()
-        beyond_s = now - register.secure_from - terms.tenure_s
+        beyond_s = now - register.secure_from - terms.term_s
         if beyond_s <= TOLERANCE_S:
             return
         text = ""
         if not isinstance(message, HeartbeatAnswered):
-            text = f"said {type(message).__name__} {beyond_s:.2f} s after its tenure"
+            text = f"said {type(message).__name__} {beyond_s:.2f} s after its term"
         elif beyond_s > terms.hold_s + TOLERANCE_S:
-            text = f"renewed a lease {beyond_s:.2f} s after its tenure"
+            text = f"renewed a lease {beyond_s:.2f} s after its term"
         elif silent := self._silent_member(now):
             text = f"renewed a lease on hold without {silent}"
         if text:
@@ -293,13 +293,13 @@ class Observer:
             self._journal.election(at, before, event, effects)
         state, process = self._election, self._process
         if state is not None:
-            self._validate(election_validate.untruths(state))
+            self._validate(election_validate.broken_invariants(state))
         for effect in effects:
             if isinstance(effect, StepDown) and state is not None:
                 text = f"coordinates no more: {effect.reason}"
                 self._cluster.tell_story(process.machine, text)
                 resigned = state.pending is not None and state.pending.purpose == "resign"
-                in_tenure = at < state.written_at + state.terms.tenure_s
-                why = (resigned, in_tenure, isinstance(event, Outranked))
+                in_term = at < state.written_at + state.terms.term_s
+                why = (resigned, in_term, isinstance(event, Outranked))
                 now = self._cluster.timeline.now
                 self._cluster.note(SteppedDown(now, process.host, process.node, *why))

@@ -117,7 +117,7 @@ NEW_DISKS_FROM = 700
 """Of a fault's thousand varieties: from this on some hosts lose what was on their disks."""
 
 
-def loses_notes(fault: Fault, host: int) -> bool:
+def loses_locks(fault: Fault, host: int) -> bool:
     """Whether the disk of that host is new when all are started again."""
     return fault.other >= NEW_DISKS_FROM and (fault.other + host) % 3 == 0
 
@@ -142,7 +142,7 @@ class RegisterPlan(Struct, frozen=True):
 
     kind: RegisterKind = "plain"
     patience: float = 1 / 3
-    """How much of a tenure an answer may take."""
+    """How much of a term an answer may take."""
     clock_rate: float = 1.0
 
 

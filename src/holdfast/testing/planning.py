@@ -238,7 +238,7 @@ PROFILES: dict[str, Profile] = {
         ends_early=0.0,
     ),
     "shortage": Profile(("node is killed",), faults=(0, 2), late=0.6, shortage=1.0, spare=0.0),
-    "standstill": Profile(
+    "stall": Profile(
         (
             *("job stands still", "job stands still", "job stands still", "node stands still"),
             *("connection reset", "connection reset", "connection half open", "slow network"),
@@ -346,7 +346,7 @@ WEIGHTS = {
     "leader": 10, "register": 8, "drains": 6, "growth": 4, "slow": 5, "embedded": 8,
     "watching": 6, "emptied": 4, "emptied twice": 0, "takeover": 4, "points": 6,
     "endings": 4, "forgetful": 2, "shortage": 2, "large": 1.2, "huge": 0.05,
-    "closings": 0, "liars": 0, "asked": 0, "again": 0, "blamed": 0, "standstill": 0,
+    "closings": 0, "liars": 0, "asked": 0, "again": 0, "blamed": 0, "stall": 0,
     "unheard": 0, "scaled": 0, "saves": 0, "woken": 0, "unwritten": 0,
     "orderly": 0, "disorderly": 0, "restarts": 0,
 }  # fmt: skip

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from holdfast.core.node.io import Told
 from holdfast.core.protocol.document import Document, decode
 from holdfast.core.protocol.messages import FromNode, ToNode
-from holdfast.core.protocol.model import Endpoint, Tenure
+from holdfast.core.protocol.model import Endpoint, Term
 from holdfast.node.ports import Exchange, RoundKeys
 from holdfast.registers.register_thread import OnReply, RegisterAnswer, Reply
 from holdfast.testing.facts import NodeRefused, Recorded
@@ -146,7 +146,7 @@ class SimulatedLine:
 
     def take(self, connection: SimulatedConnection, told: Told) -> None:
         if connection is self.connection:
-            self.handlers.on_told(told.tenure, told.message)
+            self.handlers.on_told(told.term, told.message)
 
     def broken(self, connection: SimulatedConnection, reason: str) -> None:
         if connection is self.connection:
@@ -166,18 +166,18 @@ class SimulatedExchange:
 
     # What the coordinator does.
 
-    def send(self, node: str, tenure: Tenure, message: ToNode) -> bool:
+    def send(self, node: str, term: Term, message: ToNode) -> bool:
         process = self._process
         connection = self.roster.listener(node)
         process.reached_point()
         process.observer.says(message)
         if connection is None:
             return False
-        process.when_awake(self._say, connection, Told(message, tenure))
+        process.when_awake(self._say, connection, Told(message, term))
         return True
 
     def _say(self, connection: SimulatedConnection, told: Told) -> None:
-        self._process.observer.speaks(told.tenure)
+        self._process.observer.speaks(told.term)
         self._process.cluster.network.send(connection, TO_CLIENT, told)
 
     def drop(self, node: str) -> None:
@@ -370,7 +370,7 @@ class SimulatedRegister:
         self._sent: dict[str, tuple[float, float, Document | None]] = {}
         """When each document was first sent, on both clocks, and what was known then."""
         self._shown: Document | None = None
-        """What the register has shown, of the highest tenure."""
+        """What the register has shown, of the highest term."""
         self.secure_from = 0.0
         """When the last document that the register took was sent."""
 
@@ -402,7 +402,7 @@ class SimulatedRegister:
             return
         if isinstance(answer, RegisterAnswer) and answer.content is not None:
             shown = decode(answer.content)
-            if self._shown is None or shown.tenure >= self._shown.tenure:
+            if self._shown is None or shown.term >= self._shown.term:
                 self._shown = shown
         reply(answer)
 

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.coordinator.liveness import Liveness
 from holdfast.core.election.state import ElectionState
 from holdfast.core.node.io import (
-    AgentEvent,
-    AgentStarted,
     ClosingAsked,
+    NodeEvent,
+    NodeStarted,
     Released,
     SignalReceived,
     SpawnerReady,
 )
-from holdfast.core.node.state import AgentState, has_succeeded
+from holdfast.core.node.state import NodeState, has_succeeded
 from holdfast.core.protocol.model import Outcome
 from holdfast.node.elected import Elected
 from holdfast.node.engine import Engine
@@ -93,7 +93,7 @@ class SimulatedProcess(Turns):
         self.engine = Engine(self.machine.config, self.node, self.machine.name, self._ports())
         warm = self.machine.plan.warm
         steps, cold = (("import torch",), "") if warm else ((), "--no-warm")
-        self.engine.post(AgentStarted(steps, cold, notes=True))
+        self.engine.post(NodeStarted(steps, cold, notes=True))
         self.engine.post(self.spawner.notes.make())
         self.engine.post(SpawnerReady(self.machine.pids, True, True))
 
@@ -107,7 +107,7 @@ class SimulatedProcess(Turns):
             journal=self.observer,
             say=self._say,
             # A later one is larger, as with a calendar. Embedded and without its record, it has
-            # the very tenure of its first life: the hardest case.
+            # the very term of its first life: the hardest case.
             instance=lambda: FIRST_INSTANCE + (0 if embedded else self._microseconds()),
             finished=self._finished,
             network=SimulatedNetwork(self),
@@ -125,19 +125,19 @@ class SimulatedProcess(Turns):
     # What others ask of it.
 
     @property
-    def state(self) -> AgentState:
+    def state(self) -> NodeState:
         assert self.engine is not None, "it has not begun"
         return self.engine.state
 
     @property
     def liveness(self) -> Liveness | None:
         """The coordinator's, where this process is it."""
-        coordinating = self.engine.place.coordinating if self.engine is not None else None
+        coordinating = self.engine.link.coordinating if self.engine is not None else None
         return coordinating.liveness if coordinating is not None else None
 
     @property
     def election(self) -> ElectionState | None:
-        place = self.engine.place if self.engine is not None else None
+        place = self.engine.link if self.engine is not None else None
         return place.election if isinstance(place, Elected) else None
 
     def reached_point(self) -> None:
@@ -156,10 +156,10 @@ class SimulatedProcess(Turns):
     def host_is_up(self) -> bool:
         return self.machine.up
 
-    def post_agent(self, event: AgentEvent) -> None:
+    def post_agent(self, event: NodeEvent) -> None:
         self.post(self.take, event)
 
-    def take(self, event: AgentEvent) -> None:
+    def take(self, event: NodeEvent) -> None:
         if self.engine is not None:
             self.engine.post(event)
 

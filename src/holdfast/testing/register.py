@@ -71,7 +71,7 @@ class ClusterRegister:
     ) -> None:
         self._timeline = timeline
         self._random = random
-        self._patience_s = plan.patience * terms.tenure_s
+        self._patience_s = plan.patience * terms.term_s
         self._expiry_s = terms.takeover_s / plan.clock_rate
         self.kind = plan.kind
         self.content: bytes | None = None
@@ -82,7 +82,7 @@ class ClusterRegister:
         self._lives: dict[RegisterCaller, float] = {}
         """When each caller last gave a sign of life."""
         self._expired = False
-        self.watches = Watches(timeline, random, self._patience_s, terms.tenure_s)
+        self.watches = Watches(timeline, random, self._patience_s, terms.term_s)
         # How many faults of each kind are at work.
         self.down = 0
         self.cut_off: dict[int, int] = {}

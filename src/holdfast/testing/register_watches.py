@@ -39,12 +39,12 @@ class Watches:
     """All of a register."""
 
     def __init__(
-        self, timeline: Timeline, random: Random, patience_s: float, tenure_s: float
+        self, timeline: Timeline, random: Random, patience_s: float, term_s: float
     ) -> None:
         self._timeline = timeline
         self._random = random
         self._patience_s = patience_s
-        self._tenure_s = tenure_s
+        self._term_s = term_s
         self._watches: dict[RegisterCaller, RegisterWatch] = {}
         self.late = 0
         self.jumbled = 0
@@ -66,9 +66,9 @@ class Watches:
     def _later(self, watch: RegisterWatch, news: RegisterAnswer, cut: IsCut) -> None:
         at = self._timeline.now + 0.002 + 0.02 * self._random.random()
         if self.late:
-            at += self._tenure_s * self._random.uniform(0.3, 2.0)
+            at += self._term_s * self._random.uniform(0.3, 2.0)
         if self.jumbled:
-            at += 2 * self._tenure_s * self._random.random()
+            at += 2 * self._term_s * self._random.random()
         else:
             at = watch.last_at = max(at, watch.last_at)
         self._timeline.at(at, self._push, watch, news, cut)

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.node.io import (
     NO_STEP,
-    AgentEffect,
-    AgentEvent,
     AllGone,
     CloseRound,
     DropZygote,
@@ -30,10 +28,12 @@ from holdfast.core.node.io import (
     ListStuck,
     LocateWorkers,
     LookAtUnexited,
-    NoteSeat,
+    NodeEffect,
+    NodeEvent,
     ProcessesStuck,
+    RecordSeat,
     Remember,
-    RemoveNotes,
+    RemoveLivenessLocks,
     ReserveEndpoint,
     SaveAnswered,
     SavingAnswer,
@@ -66,9 +66,9 @@ from holdfast.testing.facts import (
     WorkerReleased,
     WorkerSaved,
 )
+from holdfast.testing.liveness_locks import SimulatedNotes
 from holdfast.testing.lockstep import STEP_S
-from holdfast.testing.notes import SimulatedNotes
-from holdfast.testing.standstill import SimulatedStandstill
+from holdfast.testing.stalls import SimulatedStall
 
 if TYPE_CHECKING:
     from holdfast.testing.process import SimulatedProcess
@@ -149,7 +149,7 @@ class SimulatedSpawner:
         self.tethers: set[int] = set()
         """All that anything on this node still holds."""
         self.notes = SimulatedNotes(process)
-        self.still = SimulatedStandstill(self)
+        self.still = SimulatedStall(self)
         self.orphan: SimulatedWorker | None = None
         """A process of the user's that has outlived agent and spawner."""
         self.shared: frozenset[int] = frozenset()
@@ -157,13 +157,13 @@ class SimulatedSpawner:
 
     # As the processes of its agent's engine.
 
-    def do(self, effect: AgentEffect) -> None:
+    def do(self, effect: NodeEffect) -> None:
         if isinstance(effect, ReserveEndpoint):
             self.machine.ports += 1
             self._tell(EndpointReserved(Endpoint(self.machine.name, self.machine.ports)))
-        elif isinstance(effect, NoteSeat):
+        elif isinstance(effect, RecordSeat):
             self.notes.put(effect)
-        elif isinstance(effect, RemoveNotes):
+        elif isinstance(effect, RemoveLivenessLocks):
             self.notes.remove()
         elif isinstance(effect, CloseRound):
             self.known.clear()
@@ -198,7 +198,7 @@ class SimulatedSpawner:
 
     # Requests.
 
-    def _do(self, request: AgentEffect) -> None:
+    def _do(self, request: NodeEffect) -> None:
         if not self.alive:
             return
         match request:
@@ -240,10 +240,10 @@ class SimulatedSpawner:
             case _:
                 raise AssertionError(f"nothing for a spawner: {request}")
 
-    def _tell(self, event: AgentEvent) -> None:
+    def _tell(self, event: NodeEvent) -> None:
         self.process.post(self._heard, event)
 
-    def _heard(self, event: AgentEvent) -> None:
+    def _heard(self, event: NodeEvent) -> None:
         """By the agent, which remembers of whom it may hear, as `processes.process_group` does."""
         if isinstance(event, WorkerStarted | WorkerExited):
             of = (event.round, event.local_rank)
@@ -276,7 +276,7 @@ class SimulatedSpawner:
 
     def _start(self, request: StartWorkers) -> None:
         ranks = {ranks.local_rank: ranks.rank for ranks in request.assignment.workers}
-        instance = self.process.state.tenure.instance
+        instance = self.process.state.term.instance
         workers = [
             SimulatedWorker(request.assignment.round, local, ranks[local], instance, self.tether)
             for local in request.local_ranks

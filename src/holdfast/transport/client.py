@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.messages import FromNode, ToNode
-from holdfast.core.protocol.model import Endpoint, Tenure
+from holdfast.core.protocol.model import Endpoint, Term
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import Cancellable, Loop
 from holdfast.transport.auth import TlsFiles
@@ -54,7 +54,7 @@ class LineHandlers(Protocol):
         """The files that a connection needs cannot be used."""
         ...
 
-    def on_told(self, tenure: Tenure, message: ToNode) -> None: ...
+    def on_told(self, term: Term, message: ToNode) -> None: ...
     def on_own_tether(self, tether: int) -> None:
         """A tether is up; the listener owns it."""
         ...
@@ -134,7 +134,7 @@ class Client:
             connection.close()
             self._lose(refusal.reason, refusal.permanent)
             return
-        self._handlers.on_told(Tenure(order.instance, order.epoch), order.message)
+        self._handlers.on_told(Term(order.instance, order.epoch), order.message)
 
     def _on_ended(self, connection: FramedConnection, ending: Ending) -> None:
         self._lose(ending.reason, permanent=False)

@@ -23,7 +23,7 @@ from msgspec import Struct
 from holdfast.core.protocol.bounds import Number
 from holdfast.core.protocol.errors import HoldfastError
 from holdfast.core.protocol.messages import FromNode, ToNode
-from holdfast.core.protocol.model import Tenure
+from holdfast.core.protocol.model import Term
 
 VERSION = 1
 FRAME_LIMIT = 1 << 20
@@ -53,8 +53,8 @@ class MessageTooLarge(HoldfastError):
     """This side was asked to send more than a frame may hold."""
 
 
-class TenuredMessage(Struct, frozen=True, array_like=True):
-    """What the coordinator says to a node, and under which tenure."""
+class MessageInTerm(Struct, frozen=True, array_like=True):
+    """What the coordinator says to a node, and under which term."""
 
     instance: Number
     epoch: Number
@@ -89,12 +89,12 @@ def encode(message: Any) -> bytes:
     return _LENGTH.pack(len(payload)) + payload
 
 
-def encode_order(tenure: Tenure, message: ToNode) -> bytes:
-    return encode(TenuredMessage(tenure.instance, tenure.epoch, message))
+def encode_order(term: Term, message: ToNode) -> bytes:
+    return encode(MessageInTerm(term.instance, term.epoch, message))
 
 
 from_node: Decoder[FromNode] = Decoder(FromNode)
-orders: Decoder[TenuredMessage] = Decoder(TenuredMessage)
+orders: Decoder[MessageInTerm] = Decoder(MessageInTerm)
 
 
 class FrameReader:

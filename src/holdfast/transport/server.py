@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec.structs import replace
 
 from holdfast.core.protocol.messages import FromNode, NodeGreeted, ToNode
-from holdfast.core.protocol.model import Endpoint, Tenure
+from holdfast.core.protocol.model import Endpoint, Term
 from holdfast.runtime import descriptors
 from holdfast.runtime.loop import Loop
 from holdfast.transport.auth import ConnectionSecurity, Proven, is_same
@@ -166,15 +166,15 @@ class Server:
         """Nodes with a control connection now."""
         return self._roster.nodes
 
-    def send(self, node: str, tenure: Tenure, message: ToNode) -> bool:
-        """Send to a node under a tenure; whether it has a connection on which it has spoken.
+    def send(self, node: str, term: Term, message: ToNode) -> bool:
+        """Send to a node under a term; whether it has a connection on which it has spoken.
 
         Raises `MessageTooLarge` where no frame can hold the message.
         """
         connection = self._roster.listener(node)
         if connection is None:
             return False
-        connection.send(encode_order(tenure, message))
+        connection.send(encode_order(term, message))
         return True
 
     def drop(self, node: str) -> None:
@@ -475,7 +475,7 @@ class Server:
 
     def _require_admin(self) -> None:
         if self.admin is None:
-            raise ProtocolError("admin", "this job answers no questions")
+            raise ProtocolError("admin", "this job answers no requests")
         if self._clients >= CLIENTS_MOST:
             reason = f"{self._clients} others look at this job already: try again later"
             raise ProtocolError("no room", reason, permanent=False)

@@ -98,7 +98,7 @@ class _DrainWatch:
         self._told: bool | None = None
         """It was told to save, and goes on as far as is known: whether the round was to end."""
         self._shared: mmap | bytes | None = None
-        """The page of the agent. `page` is another one while the next question is looked at."""
+        """The page of the agent. `page` is another one while the next request is looked at."""
 
     def open(self) -> mmap | bytes:
         """Ask for the page; a process that has it hears when the agent does."""

@@ -24,11 +24,11 @@ from holdfast.core.protocol.messages import (
     FromNode,
     NodeGreeted,
     NodeJoined,
+    RoundReport,
     RoundStopped,
     RunRound,
     SaveHeard,
     StandBy,
-    Standing,
     ToNode,
     Welcomed,
     WorkersFailed,
@@ -98,7 +98,7 @@ class Job:
         return NodeInfo(node, f"host-{node}", slots=2, role=role)
 
     def greet(
-        self, node: str, standing: Standing | None = None, **details: object
+        self, node: str, standing: RoundReport | None = None, **details: object
     ) -> list[CoordinatorEffect]:
         greeting = NodeGreeted(self.info(node), standing=standing)
         return self.hear(node, structs.replace(greeting, **details))

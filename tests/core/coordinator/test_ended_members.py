@@ -8,8 +8,14 @@ from holdfast.core.coordinator.bootstrap import Beginning
 from holdfast.core.coordinator.state import ledger
 from holdfast.core.protocol.document import Ledger
 from holdfast.core.protocol.marks import grow, mark_of, path_of, top
-from holdfast.core.protocol.messages import EndedMember, MembersEnded, RunRound, Standing, StopRound
-from holdfast.core.protocol.model import Tenure
+from holdfast.core.protocol.messages import (
+    EndedMember,
+    MembersEnded,
+    RoundReport,
+    RunRound,
+    StopRound,
+)
+from holdfast.core.protocol.model import Term
 
 from .coordinated_job import Job, members, told
 
@@ -27,7 +33,7 @@ def started_again(held_s: float = 60.0) -> Job:
     """A coordinator that knows nothing but what is written down of round 4."""
     job = Job(nodes=3)
     written = Ledger(ROUND, len(SECRETS), marks=top(TREE))
-    beginning = Beginning(Tenure(1, 2), embedded=False, leader="a", ledger=written)
+    beginning = Beginning(Term(1, 2), embedded=False, leader="a", ledger=written)
     beginning = replace(beginning, gone_after_s=held_s + 12.1)
     job.state = beginning.state(job.state.config, job.now)
     return job
@@ -66,7 +72,7 @@ def test_one_that_runs_is_stopped_first() -> None:
     job = started_again()
     come(job, "a", "b")
     job.hear("a", MembersEnded((ended(0), ended(1))))
-    stopping = told(job.greet("c", Standing(ROUND, 2, 3, "running")))
+    stopping = told(job.greet("c", RoundReport(ROUND, 2, 3, "running")))
     assert isinstance(stopping["c"], StopRound)
     assert members(job.stop("c", round=ROUND)) == ["c", "a", "b"]
 
@@ -88,7 +94,7 @@ def test_what_does_not_fit_is_of_another_round_and_ignored() -> None:
 
 def test_where_no_marks_are_written_down_nothing_is_believed() -> None:
     job = Job(nodes=1)
-    beginning = Beginning(Tenure(1, 2), ledger=Ledger(ROUND, 1), gone_after_s=12.1)
+    beginning = Beginning(Term(1, 2), ledger=Ledger(ROUND, 1), gone_after_s=12.1)
     job.state = beginning.state(job.state.config, job.now)
     come(job, "a")
     lone = EndedMember("old-1", 1, ROUND, 0, SECRETS[0])

@@ -13,7 +13,7 @@ from holdfast.core.coordinator import step as coordinator
 from holdfast.core.coordinator.io import (
     CoordinatorEffect,
     Depose,
-    HeldUp,
+    LoopDelayed,
     Resign,
     Retire,
     Revoke,
@@ -28,15 +28,15 @@ from holdfast.core.protocol.messages import (
     FailuresDescribed,
     NodeDraining,
     NodeLeft,
+    RoundReport,
     RoundStopped,
     RunRound,
     Seen,
-    Standing,
     StopRound,
     WorkersFailed,
     WorkersSucceeded,
 )
-from holdfast.core.protocol.model import ErrorDetail, Tenure
+from holdfast.core.protocol.model import ErrorDetail, Term
 
 from .coordinated_job import Job, explained, failure, members, outcome, running, told
 
@@ -79,7 +79,7 @@ def test_peers_of_a_node_without_a_lease_are_not_charged(told_in: str) -> None:
     job.fail("a", failure(0))
     job.stop("a", failure(0))
     if told_in == "its greeting":
-        stopped = Standing(1, 1, 2, "stopped", lease_ended=True)
+        stopped = RoundReport(1, 1, 2, "stopped", lease_ended=True)
         effects = job.greet("b", standing=stopped, endpoint=job.endpoint())
     else:
         effects = job.hear("b", RoundStopped(1, (), job.endpoint(), lease_ended=True))
@@ -275,7 +275,7 @@ def test_stalls_of_our_own_put_a_revoking_off_by_their_length_only() -> None:
     job.wake(1.0)
     for _ in range(10):
         job.now += 6.0
-        job.take(HeldUp(0.5))
+        job.take(LoopDelayed(0.5))
     assert not job.state.members["b"].revoked, "it had 60 s, of which 5 s were our own"
     assert Revoke("b") in job.wake(10.0)
 
@@ -286,7 +286,7 @@ def test_a_stall_that_is_noticed_twice_counts_once() -> None:
     job.stop("a")
     job.wake(1.0)
     job.now += 73.0  # The look of its own, due after 65 s, is late as well.
-    assert Revoke("b") not in job.take(HeldUp(10.0))
+    assert Revoke("b") not in job.take(LoopDelayed(10.0))
     assert Revoke("b") in job.wake(1.0)
 
 
@@ -325,15 +325,15 @@ def test_a_node_that_never_takes_the_outcome_is_not_waited_for_for_ever() -> Non
 def taken_over(size: int = 3, charges: int = 0) -> Job:
     job = Job(nodes=2, at_most=size, max_restarts=3)
     written = Ledger(4, size, charges)
-    tenure = Tenure(1, 2)
-    job.state = coordinator.take_over(job.state.config, tenure, written, job.now, 12.1)
+    term = Term(1, 2)
+    job.state = coordinator.take_over(job.state.config, term, written, job.now, 12.1)
     return job
 
 
 def test_when_all_have_reported_the_round_goes_on_untouched() -> None:
     job = taken_over()
     for rank, node in enumerate("abc"):
-        effects = job.greet(node, Standing(4, rank, 3, "running"))
+        effects = job.greet(node, RoundReport(4, rank, 3, "running"))
         assert told(effects) == {}
     assert explained(effects) == "all 3 nodes of round 4 have reported: it goes on"
 
@@ -350,8 +350,8 @@ def test_nothing_forms_before_everybody_has_reported_or_must_be_gone() -> None:
 
 def test_after_a_takeover_everybody_who_reported_is_waited_for() -> None:
     job = taken_over()
-    job.greet("a", Standing(4, 0, 3, "running"))
-    job.greet("b", Standing(4, 1, 3, "running"))
+    job.greet("a", RoundReport(4, 0, 3, "running"))
+    job.greet("b", RoundReport(4, 1, 3, "running"))
     job.wake(2.0)
     assert {type(one) for one in told(job.wake(10.2)).values()} == {StopRound}
     assert told(job.stop("a", round=4)) == {}, "b may still have workers"
@@ -361,7 +361,7 @@ def test_after_a_takeover_everybody_who_reported_is_waited_for() -> None:
 def test_charges_are_not_forgotten_by_a_takeover() -> None:
     job = taken_over(charges=3)
     for rank, node in enumerate("abc"):
-        job.greet(node, Standing(4, rank, 3, "running"))
+        job.greet(node, RoundReport(4, rank, 3, "running"))
     job.fail("a", failure(0), round=4)
     for node in "abc":
         effects = job.stop(node, round=4)
@@ -370,50 +370,50 @@ def test_charges_are_not_forgotten_by_a_takeover() -> None:
 
 def test_a_host_without_its_record_learns_it_from_the_nodes() -> None:
     job = Job(nodes=2, at_most=3, max_restarts=2)
-    job.state.tenure = Tenure(2, 1)
-    job.greet("a", Standing(7, 0, 3, "running"), seen=Seen(Tenure(1, 3), 7, 2))
+    job.state.term = Term(2, 1)
+    job.greet("a", RoundReport(7, 0, 3, "running"), seen=Seen(Term(1, 3), 7, 2))
     assert (job.state.round_number, job.state.budget.charges) == (7, 0)
-    job.greet("b", Standing(7, 1, 3, "running"), seen=Seen(Tenure(1, 3), 7, 2))
+    job.greet("b", RoundReport(7, 1, 3, "running"), seen=Seen(Term(1, 3), 7, 2))
     assert (job.state.round_number, job.state.budget.charges) == (7, 2)
     assert told(job.join("x", "y", "z")) == {}, "c of round 7 may still run"
 
 
 def test_charges_count_when_two_nodes_that_are_here_remember_them() -> None:
     job = Job(nodes=2, at_most=4, max_restarts=3)
-    job.greet("a", seen=Seen(Tenure(1, 3), 7, 1_000_000))
+    job.greet("a", seen=Seen(Term(1, 3), 7, 1_000_000))
     job.hear("a", NodeLeft("it has said enough"))
-    job.greet("b", seen=Seen(Tenure(1, 3), 7, 2))
+    job.greet("b", seen=Seen(Term(1, 3), 7, 2))
     assert job.state.budget.charges == 0
-    job.greet("c", seen=Seen(Tenure(1, 3), 7, 1))
+    job.greet("c", seen=Seen(Term(1, 3), 7, 1))
     assert job.state.budget.charges == 1
-    job.greet("d", seen=Seen(Tenure(1, 3), 7, 2))
+    job.greet("d", seen=Seen(Term(1, 3), 7, 2))
     assert job.state.budget.charges == 2
 
 
 def test_a_job_that_goes_on_was_not_charged_more_than_it_could_be() -> None:
     job = Job(nodes=2, max_restarts=3)
     for node in "ab":
-        job.greet(node, seen=Seen(Tenure(1, 3), 7, 1_000_000))
+        job.greet(node, seen=Seen(Term(1, 3), 7, 1_000_000))
     assert job.state.budget.charges == 3
 
 
 def test_charges_that_nodes_remember_count_as_fresh_and_the_causes_known_here_stay() -> None:
     job = running("a", max_restarts=3, window_s=100.0)
-    job.state.tenure = Tenure(2, 1)
+    job.state.term = Term(2, 1)
     job.fail_and_stop(failure(error=ErrorDetail("boom")))
     for witness in "bc":
-        job.greet(witness, seen=Seen(Tenure(1, 3), 7, 3))
+        job.greet(witness, seen=Seen(Term(1, 3), 7, 3))
     assert job.state.budget.charges == 3
     assert [one.fingerprint for one in job.state.budget.history] == ["", "", "boom"]
     job.fail("a", failure(), round=2)
     assert "all 3 restarts were used within 100 s" in outcome(job.stop("a", round=2)).reason
 
 
-def test_a_coordinator_that_is_not_alone_gives_way_to_a_higher_tenure() -> None:
+def test_a_coordinator_that_is_not_alone_gives_way_to_a_higher_term() -> None:
     job = Job(nodes=2)
     job.state.succession = Succession("b")
-    effects = job.greet("a", seen=Seen(Tenure(1, 9), 7))
-    assert Depose(Tenure(1, 9)) in effects
+    effects = job.greet("a", seen=Seen(Term(1, 9), 7))
+    assert Depose(Term(1, 9)) in effects
     assert told(effects) == {}
 
 
@@ -425,7 +425,7 @@ def test_a_round_that_a_node_has_not_heard_of_is_offered_again() -> None:
 
 def test_a_node_that_still_runs_an_old_round_is_told_to_stop_it() -> None:
     job = running("a", "b")
-    effects = job.greet("z", Standing(9, 0, 1, "running"))
+    effects = job.greet("z", RoundReport(9, 0, 1, "running"))
     assert Tell("z", StopRound(9, "that round is over")) in effects
     assert not job.state.members["z"].ready
 

@@ -10,8 +10,8 @@ from msgspec import structs
 from holdfast.core.coordinator.io import CoordinatorEffect, Tell
 from holdfast.core.coordinator.leases import NodeGone, NodeSuspected
 from holdfast.core.policy.config import Rendezvous
-from holdfast.core.protocol.messages import NodeDraining, NodeGreeted, Seen, StandBy, Standing
-from holdfast.core.protocol.model import Endpoint, NodeInfo, Tenure
+from holdfast.core.protocol.messages import NodeDraining, NodeGreeted, RoundReport, Seen, StandBy
+from holdfast.core.protocol.model import Endpoint, NodeInfo, Term
 
 from .coordinated_job import Job, assignment, explained, failure, members, outcome, told
 
@@ -167,8 +167,8 @@ def test_a_node_that_has_state_goes_before_one_that_came_in_its_place() -> None:
     job.take(NodeGone("c", GONE))
     job.stop("a")
     job.join("b2")
-    back = Standing(round=1, group_rank=1, group_size=3, condition="stopped")
-    seen = Seen(Tenure(1, 1), round=1)
+    back = RoundReport(round=1, group_rank=1, group_size=3, condition="stopped")
+    seen = Seen(Term(1, 1), round=1)
     job.hear("b", NodeGreeted(job.info("b"), seen, back, job.endpoint()))
     effects = job.join("c")
     assert members(effects) == ["a", "b", "c"]

@@ -23,7 +23,7 @@ from holdfast.core.protocol.messages import (
     WorkersFailed,
     WorkersProgressed,
 )
-from holdfast.core.protocol.model import Endpoint, ExitStatus, Failure, NodeInfo, Outcome, Tenure
+from holdfast.core.protocol.model import Endpoint, ExitStatus, Failure, NodeInfo, Outcome, Term
 
 from .coordinated_job import running
 
@@ -93,15 +93,15 @@ def test_a_wish_to_close_is_for_no_success_and_blames_nobody_else(liveness: Live
 @pytest.mark.parametrize(
     ("seen", "can_be"),
     [
-        (Seen(Tenure(1, 1), 1), True),
-        (Seen(Tenure(1, 1), 1 + LEAP), True),
-        (Seen(Tenure(1, 1), 2 + LEAP), False),
-        (Seen(Tenure(1, 1 + LEAP), 1), True),
-        (Seen(Tenure(1, 2 + LEAP), 1), False),
-        (Seen(Tenure(2, LEAP), 1), True),
-        (Seen(Tenure(2, 1 + LEAP), 1), False),
-        (Seen(Tenure(INSTANCE_MOST, 1), 1), True),
-        (Seen(Tenure(INSTANCE_MOST + 1, 1), 1), False),
+        (Seen(Term(1, 1), 1), True),
+        (Seen(Term(1, 1), 1 + LEAP), True),
+        (Seen(Term(1, 1), 2 + LEAP), False),
+        (Seen(Term(1, 1 + LEAP), 1), True),
+        (Seen(Term(1, 2 + LEAP), 1), False),
+        (Seen(Term(2, LEAP), 1), True),
+        (Seen(Term(2, 1 + LEAP), 1), False),
+        (Seen(Term(INSTANCE_MOST, 1), 1), True),
+        (Seen(Term(INSTANCE_MOST + 1, 1), 1), False),
     ],
 )
 def test_a_memory_is_believed_as_far_as_it_can_be_true(
@@ -111,5 +111,5 @@ def test_a_memory_is_believed_as_far_as_it_can_be_true(
 
 
 def test_whoever_counts_on_from_the_highest_instance_is_not_a_liar(liveness: Liveness) -> None:
-    liveness.state.tenure = Tenure(INSTANCE_MOST + 7, 1)
-    assert kinds(liveness, "z", greeting("z", seen=Seen(Tenure(INSTANCE_MOST + 7, 1), 1))) == []
+    liveness.state.term = Term(INSTANCE_MOST + 7, 1)
+    assert kinds(liveness, "z", greeting("z", seen=Seen(Term(INSTANCE_MOST + 7, 1), 1))) == []

@@ -7,8 +7,8 @@ import pytest
 from holdfast.core.coordinator.bootstrap import Beginning
 from holdfast.core.coordinator.round import InheritedRound, NodeSeat, StoppingRound
 from holdfast.core.protocol.document import Ledger, roll
-from holdfast.core.protocol.messages import Seen, Standing, StopRound
-from holdfast.core.protocol.model import Tenure
+from holdfast.core.protocol.messages import RoundReport, Seen, StopRound
+from holdfast.core.protocol.model import Term
 
 from .coordinated_job import Job, members, told
 
@@ -20,7 +20,7 @@ def taken_over(
     job = Job(nodes=least, at_most=4, max_restarts=3)
     written = Ledger(4, len(names), leader_seat=seat, roll=roll(names))
     beginning = Beginning(
-        Tenure(1, 2),
+        Term(1, 2),
         embedded=False,
         leader="b",
         ledger=written,
@@ -35,7 +35,7 @@ def taken_over(
 def test_a_member_that_died_with_the_coordinator_is_not_waited_for() -> None:
     job = taken_over(seat=0)
     for rank, node in ((1, "b"), (2, "c")):
-        stopping = told(job.greet(node, Standing(4, rank, 3, "running")))
+        stopping = told(job.greet(node, RoundReport(4, rank, 3, "running")))
         assert isinstance(stopping[node], StopRound)
         job.stop(node, round=4)
     assert told(job.wake(0.2)) == {}, "what its agent started may be dying still"
@@ -45,7 +45,7 @@ def test_a_member_that_died_with_the_coordinator_is_not_waited_for() -> None:
 
 def test_a_dead_coordinator_s_seat_is_nobody_else_s() -> None:
     job = taken_over(seat=0)
-    job.greet("x", Standing(4, 0, 3, "running"))
+    job.greet("x", RoundReport(4, 0, 3, "running"))
     assert job.state.round is not None
     assert job.state.round.seats.by_rank[0] == NodeSeat("a")
 
@@ -53,15 +53,15 @@ def test_a_dead_coordinator_s_seat_is_nobody_else_s() -> None:
 def test_without_a_seat_the_coordinator_s_death_ends_no_round() -> None:
     job = taken_over()
     for rank, node in enumerate("abc"):
-        assert told(job.greet(node, Standing(4, rank, 3, "running"))) == {}
+        assert told(job.greet(node, RoundReport(4, rank, 3, "running"))) == {}
     assert told(job.wake(1.0)) == {}
 
 
 def ready(job: Job, *nodes: str, round: int = 3) -> None:
     """Nodes greet that ran round 3 and have not heard of round 4."""
     for node in nodes:
-        standing = Standing(round, 0, 3, "stopped")
-        job.greet(node, standing, seen=Seen(Tenure(1, 1), round), endpoint=job.endpoint())
+        standing = RoundReport(round, 0, 3, "stopped")
+        job.greet(node, standing, seen=Seen(Term(1, 1), round), endpoint=job.endpoint())
 
 
 def formed(job: Job) -> list[str]:
@@ -98,7 +98,7 @@ def test_other_nodes_prove_nothing_about_it(strangers: str) -> None:
 
 def test_one_member_that_runs_it_is_enough_to_wait_for_the_others() -> None:
     job = taken_over()
-    job.greet("a", Standing(4, 0, 3, "running"))
+    job.greet("a", RoundReport(4, 0, 3, "running"))
     ready(job, "b")
     assert job.state.round is not None
     assert job.state.round.number == 4
@@ -123,7 +123,7 @@ def test_a_roll_tells_any_two_sets_apart_and_adds_up() -> None:
 def test_a_hold_is_over_when_a_member_that_it_needs_reports_and_not_before() -> None:
     job = taken_over()
     job.state.round.missing.until = held_until = job.now + 72.7
-    job.greet("a", Standing(4, 0, 3, "succeeded"))
+    job.greet("a", RoundReport(4, 0, 3, "succeeded"))
     assert job.state.round.missing.until == held_until, "the others may be held without it"
-    job.greet("b", Standing(4, 1, 3, "running"))
+    job.greet("b", RoundReport(4, 1, 3, "running"))
     assert job.state.round.missing.until < held_until

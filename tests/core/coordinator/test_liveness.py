@@ -20,7 +20,7 @@ from holdfast.core.election.io import Lead
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol.document import Document, Ledger
 from holdfast.core.protocol.messages import Heartbeat, HeartbeatAnswered, NodeGreeted, NodeLeft
-from holdfast.core.protocol.model import NodeInfo, Tenure
+from holdfast.core.protocol.model import NodeInfo, Term
 
 
 def config(nodes: int = 2) -> JobConfig:
@@ -111,7 +111,7 @@ def test_who_wins_through_a_register_goes_on_from_what_is_written() -> None:
     document = Document(3, 4, 9, "b/1", "b", ("b", "c"), Ledger(5, 2, 1))
     held = elected(config(), "b", Lead(document, True)).state(config(), 100.0)
     proven = elected(config(), "b", Lead(document, False)).state(config(), 100.0)
-    assert (held.tenure, held.round_number, held.budget.charges) == (Tenure(3, 4), 5, 1)
+    assert (held.term, held.round_number, held.budget.charges) == (Term(3, 4), 5, 1)
     assert held.succession == Succession("b", ("c",))
     assert isinstance(held.round, InheritedRound)
     assert isinstance(proven.round, InheritedRound)

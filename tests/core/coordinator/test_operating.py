@@ -10,7 +10,7 @@ from holdfast.core.coordinator.io import CoordinatorEffect, Explain, OperatorAsk
 from holdfast.core.coordinator.round import FormingRound, RunningRound, StoppingRound
 from holdfast.core.protocol.document import NodeLimits
 from holdfast.core.protocol.messages import RoundStopped, RunRound, StopRound, WorkersSucceeded
-from holdfast.core.protocol.model import Endpoint, Tenure
+from holdfast.core.protocol.model import Endpoint, Term
 
 from .coordinated_job import Job, running
 
@@ -122,7 +122,7 @@ def test_whoever_takes_over_knows_what_was_asked_for() -> None:
     writes = [one for one in job.take(scale(2, 3)) if isinstance(one, Write)]
     ledger = writes[-1].ledger
     assert ledger.limits == NodeLimits(2, 3, "ada on desk")
-    later = coordinator.take_over(job.state.config, Tenure(1, 2), ledger, job.now, 10.0)
+    later = coordinator.take_over(job.state.config, Term(1, 2), ledger, job.now, 10.0)
     assert (later.min_nodes, later.max_nodes) == (2, 3)
 
 

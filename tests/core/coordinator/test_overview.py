@@ -13,7 +13,7 @@ from holdfast.core.protocol.messages import (
     WorkersSucceeded,
 )
 from holdfast.core.protocol.model import Endpoint, NodeInfo
-from holdfast.core.protocol.questions import NODES_TOLD_MOST, JobAsked, JobTold
+from holdfast.core.protocol.requests import NODES_TOLD_MOST, JobAsked, JobTold
 
 
 def job(nodes: int, at_least: int, at_most: int) -> Liveness:

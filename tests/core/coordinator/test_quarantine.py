@@ -12,7 +12,7 @@ from holdfast.core.coordinator.leases import NodeGone
 from holdfast.core.coordinator.state import CoordinatorState, ledger
 from holdfast.core.protocol.document import HOSTS_KEPT
 from holdfast.core.protocol.messages import NodeLeft, RunRound, StandBy
-from holdfast.core.protocol.model import ErrorDetail, ExitStatus, Tenure
+from holdfast.core.protocol.model import ErrorDetail, ExitStatus, Term
 
 from .coordinated_job import Job, explained, failure, members, told
 
@@ -131,7 +131,7 @@ def test_what_is_held_against_hosts_is_taken_over_and_a_stay_that_is_over_is_not
     written = ledger(job.state, job.now + 100.0)
     (kept,) = written.hosts
     assert (kept.failures, kept.stays, kept.left_s) == (3, 1, 200.0)
-    later = coordinator.take_over(job.state.config, Tenure(1, 2), written, 5000.0, 1.0)
+    later = coordinator.take_over(job.state.config, Term(1, 2), written, 5000.0, 1.0)
     (record,) = quarantine.out(later, 5000.0).values()
     assert record.until == 5200.0
     writes = [effect for effect in job.wake(301.0) if isinstance(effect, Write)]
@@ -159,7 +159,7 @@ def test_a_job_of_one_node_and_one_that_wants_none_of_it_keep_nobody_out(after: 
 def test_a_node_that_did_not_pass_its_check_is_told_of_and_missed_by_nobody() -> None:
     job = job_of(2, 2, "a", "b")
     job.greet("c")
-    effects = job.hear("c", NodeLeft("/data has 12 MB left", stays_out=True))
+    effects = job.hear("c", NodeLeft("/data has 12 MB left", unfit=True))
     assert explained(effects) == "host-c stays out: /data has 12 MB left"
     assert told(effects) == {}
     assert "c" not in job.state.members

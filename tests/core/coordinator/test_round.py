@@ -98,12 +98,12 @@ def test_who_was_gone_is_not_waited_for() -> None:
     running.course.succeeded.add("a")
     running.gone.add("a")
     stopping = running.stopping(CAUSE, 90.0)
-    assert (stopping.accounted, stopping.awaited(), stopping.is_over) == (
+    assert (stopping.exited, stopping.awaited(), stopping.is_over) == (
         {"a": "gone"},
         ["b"],
         False,
     )
-    stopping.accounted["b"] = "back"
+    stopping.exited["b"] = "back"
     assert stopping.is_over
 
 
@@ -127,7 +127,7 @@ def test_all_have_succeeded_when_the_nodes_that_are_known_have_and_none_is_unrep
 def gone(current: AnyRound) -> AnyRound:
     match current:
         case StoppingRound():
-            current.accounted["a"] = "gone"
+            current.exited["a"] = "gone"
         case RunningRound() | InheritedRound():
             current.gone.add("a")
         case FormingRound():
@@ -137,7 +137,7 @@ def gone(current: AnyRound) -> AnyRound:
 
 def test_who_is_present() -> None:
     stopping = forming().announced(11.0).stopping(CAUSE, 90.0)
-    stopping.accounted["b"] = "idle"
+    stopping.exited["b"] = "idle"
     for current in (forming(), forming().announced(11.0), stopping):
         assert is_present(current, "a")
         assert is_present(current, "b"), "back is present"

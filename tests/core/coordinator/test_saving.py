@@ -13,16 +13,16 @@ from holdfast.core.protocol.document import Ledger, NodeLimits
 from holdfast.core.protocol.messages import (
     NodeDraining,
     NodeLeft,
+    RoundReport,
     SaveHeard,
     SaveNow,
     SaveOver,
-    SavingStanding,
-    Standing,
+    SavingReport,
     StopRound,
     WorkersSaved,
     WorkersSucceeded,
 )
-from holdfast.core.protocol.model import Tenure
+from holdfast.core.protocol.model import Term
 
 from .coordinated_job import Job, failure, running, told
 
@@ -104,7 +104,7 @@ def test_a_member_with_a_new_connection_is_told_again_and_waited_for() -> None:
     job = draining()
     for node in "abc":
         job.hear(node, SaveHeard(1, True, 7, 1))
-    standing = Standing(1, 0, 3, "running")
+    standing = RoundReport(1, 0, 3, "running")
     assert steps(job.greet("a", standing)) == {"a": 7}
     job.hear("b", WorkersSaved(1, number=1))
     assert stopped(job.hear("c", WorkersSaved(1, number=1))) == set()
@@ -123,14 +123,18 @@ def test_whoever_stops_its_workers_already_is_not_waited_for() -> None:
     job = running("a", "b", "c", at_most=3)
     job.state.config = replace(job.state.config, min_nodes=2)
     words = told(job.hear("b", NodeDraining(WHY, at_once=True)))
-    assert words == {node: StopRound(1, REASON, "host-b", goes_on=True) for node in "abc"}
+    assert words == {
+        node: StopRound(1, REASON, "host-b", goes_on=True, kind="drain") for node in "abc"
+    }
 
 
 def test_where_too_few_stay_nobody_says_that_the_job_goes_on() -> None:
     """An engine that is told so does not start it again."""
     job = running("a", "b")
     words = told(job.hear("b", NodeDraining(WHY, at_once=True)))
-    assert words == {node: StopRound(1, REASON, "host-b", goes_on=False) for node in "ab"}
+    assert words == {
+        node: StopRound(1, REASON, "host-b", goes_on=False, kind="drain") for node in "ab"
+    }
 
 
 def test_where_everybody_leaves_that_is_said() -> None:
@@ -179,7 +183,7 @@ def test_who_has_left_does_not_wait_for_one_that_had_finished_and_is_gone() -> N
 
 def test_a_greeting_tells_it_too() -> None:
     job = running("a", "b")
-    assert stopped(job.greet("b", Standing(1, 1, 2, "left"))) == {"a", "b"}
+    assert stopped(job.greet("b", RoundReport(1, 1, 2, "left"))) == {"a", "b"}
 
 
 # Where nobody leaves.
@@ -264,8 +268,8 @@ def test_if_somebody_leaves_meanwhile_workers_are_not_asked_twice() -> None:
 
 def test_whoever_takes_over_goes_on_with_what_was_decided() -> None:
     job = running("a", "b")
-    again = SavingStanding(3, "ada asked all workers to save", 50.0)
-    standing = Standing(1, 0, 2, "running", saving=again)
+    again = SavingReport(3, "ada asked all workers to save", 50.0)
+    standing = RoundReport(1, 0, 2, "running", saving=again)
     assert steps(job.greet("a", standing)) == {"a": None, "b": None}
     known = replace(standing, group_rank=1, saving=replace(again, step=9))
     assert steps(job.greet("b", known)) == {"a": 9, "b": 9}
@@ -277,11 +281,11 @@ def test_whoever_takes_over_goes_on_with_what_was_decided() -> None:
 
 def test_who_has_not_heard_that_it_is_over_is_told_and_nobody_saves_again() -> None:
     job = running("a", "b")
-    again = SavingStanding(3, "ada asked all workers to save", 50.0, 9)
-    job.greet("a", Standing(1, 0, 2, "running", saving=again))
-    effects = job.greet("b", Standing(1, 1, 2, "running", saved=3))
+    again = SavingReport(3, "ada asked all workers to save", 50.0, 9)
+    job.greet("a", RoundReport(1, 0, 2, "running", saving=again))
+    effects = job.greet("b", RoundReport(1, 1, 2, "running", saved=3))
     assert overs(effects) == {"a": True, "b": True}
-    effects = job.greet("a", Standing(1, 0, 2, "running", saving=again))
+    effects = job.greet("a", RoundReport(1, 0, 2, "running", saving=again))
     assert overs(effects)["a"]
     assert steps(effects) == {}
 
@@ -439,13 +443,13 @@ def test_without_time_to_save_a_round_ends_at_once() -> None:
 def test_whoever_takes_over_ends_the_round_for_the_restart_once_all_have_saved() -> None:
     job = running("a", "b")
     writes = [one for one in job.take(RESTART) if isinstance(one, Write)]
-    state = coordinator.take_over(job.state.config, Tenure(1, 2), writes[-1].ledger, job.now, 10.0)
+    state = coordinator.take_over(job.state.config, Term(1, 2), writes[-1].ledger, job.now, 10.0)
     later = Job(2)
     later.state = state
-    was = SavingStanding(1, "ada on desk asked for a restart", 15.0, 41)
-    first = later.greet("a", Standing(1, 0, 2, "running", saving=was))
+    was = SavingReport(1, "ada on desk asked for a restart", 15.0, 41)
+    first = later.greet("a", RoundReport(1, 0, 2, "running", saving=was))
     assert steps(first) == {"a": 41}
-    assert steps(later.greet("b", Standing(1, 1, 2, "running", saving=was))) == {"b": 41}
+    assert steps(later.greet("b", RoundReport(1, 1, 2, "running", saving=was))) == {"b": 41}
     assert causes(later.save(41)) == {"ada on desk asked for a restart"}
 
 
@@ -454,13 +458,13 @@ def test_a_save_that_begins_before_all_have_reported_is_not_taken_for_an_earlier
     written = [one for one in job.take(WANTED) if isinstance(one, Write)]
     assert not written
     ledger = Ledger(1, 2)
-    state = coordinator.take_over(job.state.config, Tenure(1, 2), ledger, job.now, 10.0)
+    state = coordinator.take_over(job.state.config, Term(1, 2), ledger, job.now, 10.0)
     later = Job(2)
     later.state = state
-    later.greet("a", Standing(1, 0, 2, "running"))
+    later.greet("a", RoundReport(1, 0, 2, "running"))
     began = [w for w in told(later.hear("a", DRAIN)).values() if isinstance(w, SaveNow)]
-    was = SavingStanding(1, "ada asked all workers to save", 15.0, 41)
-    words = told(later.greet("b", Standing(1, 1, 2, "running", saving=was)))
+    was = SavingReport(1, "ada asked all workers to save", 15.0, 41)
+    words = told(later.greet("b", RoundReport(1, 1, 2, "running", saving=was)))
     assert isinstance(words["b"], SaveNow)
     assert (words["b"].number, words["b"].step) == (began[0].number, None)
     assert words["b"].number > was.number
@@ -470,7 +474,7 @@ def test_if_an_earlier_save_turns_out_to_be_over_all_save_once_more() -> None:
     """Some were told by an earlier coordinator that the round goes on."""
     job = wanted("a", "b")
     job.take(RESTART)
-    words = told(job.greet("b", Standing(1, 1, 2, "running", saved=1)))
+    words = told(job.greet("b", RoundReport(1, 1, 2, "running", saved=1)))
     assert isinstance(words["a"], SaveNow)
     assert (words["a"].number, words["a"].reason) == (2, "ada on desk asked for a restart")
     assert causes(job.save(50)) == {"ada on desk asked for a restart"}

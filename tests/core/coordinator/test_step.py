@@ -34,7 +34,7 @@ from holdfast.core.protocol.model import (
     ExitStatus,
     NodeInfo,
     Outcome,
-    Tenure,
+    Term,
 )
 
 from .coordinated_job import Job, assignment, explained, failure, outcome, told, woken_after
@@ -81,7 +81,7 @@ def test_the_first_failure_stops_the_round_everywhere() -> None:
     job.join("a", "b")
     effects = job.fail("b", failure(3))
     reason = "rank 3 on host-a was killed (SIGKILL)"
-    stop = StopRound(1, reason, goes_on=True)
+    stop = StopRound(1, reason, goes_on=True, kind="failure")
     assert told(effects) == {"a": stop, "b": stop}
     assert job.fail("a", failure(0)) == []
 
@@ -325,8 +325,8 @@ def test_a_coordinator_goes_on_above_its_record_and_waits_for_the_last_round() -
     config = JobConfig("job", Program("script", "train.py"), max_nodes=2)
     written = Document(7, 2, 9, "a/9", "a", ledger=Ledger(round=3, size=2, charges=1))
     gone_after_s = config.leases.gone_after_s
-    on_from = Beginning(Tenure(7, 3), ledger=written.ledger, gone_after_s=gone_after_s)
+    on_from = Beginning(Term(7, 3), ledger=written.ledger, gone_after_s=gone_after_s)
     assert next_life(config, written, instance=50) == on_from
     over = Document(7, 2, 9, "a/9", "a", ledger=Ledger(outcome=Outcome("succeeded", "", 0)))
-    assert next_life(config, over, instance=50) == Beginning(Tenure(7, 3), ledger=over.ledger)
-    assert next_life(config, None, instance=50) == Beginning(Tenure(50, 1), ledger=Ledger())
+    assert next_life(config, over, instance=50) == Beginning(Term(7, 3), ledger=over.ledger)
+    assert next_life(config, None, instance=50) == Beginning(Term(50, 1), ledger=Ledger())

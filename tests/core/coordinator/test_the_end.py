@@ -11,9 +11,9 @@ from holdfast.core.protocol.messages import (
     ClosingWanted,
     NodeDraining,
     NodeLeft,
-    Standing,
+    RoundReport,
     WorkersFailed,
-    WorkersStood,
+    WorkersStalled,
     WorkersSucceeded,
 )
 from holdfast.core.protocol.model import Outcome
@@ -47,10 +47,10 @@ def test_a_draining_node_that_dies_then_is_waited_for_by_nobody() -> None:
 
 def test_a_stalled_node_that_is_gone_then_is_not_looked_for() -> None:
     job = running("a", "b")
-    job.hear("b", WorkersStood(1))
+    job.hear("b", WorkersStalled(1))
     stop(job)
     job.take(NodeGone("b", GONE))
-    assert job.hear("a", WorkersStood(1)) == []
+    assert job.hear("a", WorkersStalled(1)) == []
 
 
 def test_a_failure_after_that_is_not_charged_and_announces_no_restart() -> None:
@@ -81,7 +81,7 @@ def test_nothing_that_a_node_says_then_changes_what_is_to_be_written(word) -> No
 def test_whoever_comes_greets_or_is_suspected_then_waits_for_the_outcome() -> None:
     job = stopped("a", "b")
     job.take(NodeSuspected("b", "silent"))
-    assert told(job.greet("b", Standing(1, 1, 2, "running"))) == {}
+    assert told(job.greet("b", RoundReport(1, 1, 2, "running"))) == {}
     assert told(job.join("c")) == {}
     assert set(told(job.write())) == {"a", "b", "c"}
 
@@ -110,6 +110,6 @@ def test_a_greeting_that_ends_the_job_counts_for_nothing_else() -> None:
     job = running("a", "b")
     job.hear("a", WorkersSucceeded(1))
     job.register_answers = False
-    effects = job.greet("b", Standing(1, 1, 2, "succeeded"), draining="it was asked to leave")
+    effects = job.greet("b", RoundReport(1, 1, 2, "succeeded"), draining="it was asked to leave")
     assert told(effects) == {}
     assert outcome(job.write()).verdict == "succeeded"

@@ -41,7 +41,7 @@ from holdfast.core.election.state import ElectionState, gate, is_needed, may_ans
 from holdfast.core.policy.config import Leases
 from holdfast.core.protocol.document import Document, Ledger
 from holdfast.core.protocol.messages import HeartbeatAnswered, StopRound
-from holdfast.core.protocol.model import Endpoint, Outcome, Tenure
+from holdfast.core.protocol.model import Endpoint, Outcome, Term
 
 TERMS = Leases()
 
@@ -64,7 +64,7 @@ class Register:
 
 
 class Node:
-    """The election as one node sees it, with all its questions answered at once."""
+    """The election as one node sees it, with all its requests answered at once."""
 
     def __init__(self, name: str, register: Register, now: float = 0.0) -> None:
         self.state = ElectionState(name, TERMS)
@@ -112,7 +112,7 @@ def test_an_empty_register_is_claimed_and_then_led() -> None:
     node = Node("a", Register())
     (lead,) = of_kind(node.take(ElectionStarted()), Lead)
     assert isinstance(lead, Lead)
-    assert (lead.document.tenure, lead.document.leader) == (Tenure(1, 1), "a")
+    assert (lead.document.term, lead.document.leader) == (Term(1, 1), "a")
     assert not lead.holder_possible
 
 
@@ -180,7 +180,7 @@ def test_11_a_write_that_stays_unclear_is_not_given_up_by_a_leader() -> None:
     assert of_kind(effects, Confirm) == [Confirm(2)]
 
 
-def test_12_a_leader_speaks_only_within_its_tenure() -> None:
+def test_12_a_leader_speaks_only_within_its_term() -> None:
     node = leader()
     assert may_speak(node.state, 2.9)
     assert not may_speak(node.state, 3.0)
@@ -189,7 +189,7 @@ def test_12_a_leader_speaks_only_within_its_tenure() -> None:
     assert may_speak(node.state, 4.9)
 
 
-def test_12_the_tenure_counts_from_when_the_write_was_sent() -> None:
+def test_12_the_term_counts_from_when_the_write_was_sent() -> None:
     node = leader()
     node.answers = False
     (write,) = of_kind(node.take(ElectionTimerFired("renew")), WriteRegister)
@@ -207,7 +207,7 @@ def test_12_successors_take_over_one_after_the_other(name: str, at: float) -> No
     node.now = at
     (lead,) = of_kind(node.take(ElectionTimerFired("watch")), Lead)
     assert isinstance(lead, Lead)
-    assert lead.document.tenure == Tenure(1, 2)
+    assert lead.document.term == Term(1, 2)
     assert lead.document.ledger == Ledger(1, 3, held=True), "the silent one may hold its round"
     assert lead.holder_possible
 
@@ -267,10 +267,10 @@ def test_an_old_leader_that_writes_again_learns_that_it_was_replaced() -> None:
     assert not first.leads
 
 
-def test_a_leader_that_hears_of_a_higher_tenure_steps_down() -> None:
+def test_a_leader_that_hears_of_a_higher_term_steps_down() -> None:
     node = leader()
     node.answers = False
-    assert of_kind(node.take(Outranked(Tenure(1, 2))), StepDown)
+    assert of_kind(node.take(Outranked(Term(1, 2))), StepDown)
     assert not may_speak(node.state, node.now)
 
 
@@ -332,7 +332,7 @@ def test_a_job_that_is_over_is_learned_from_the_register_and_not_led_again() -> 
     first.register.document = structs.replace(first.register.document, ledger=Ledger(1, 3, 0, over))
     node = Node("z", first.register, now=100.0)
     assert of_kind(node.take(ElectionStarted()), LearnOutcome) == [], "the leader may tell it"
-    learned = LearnOutcome(over, first.register.document.tenure)
+    learned = LearnOutcome(over, first.register.document.term)
     assert learned in node.take(DialWanted()) + node.take(DialWanted())
     assert not node.leads
 
@@ -448,7 +448,7 @@ def test_others_claim_an_emptied_register_above_what_they_saw_and_not_before_it_
     node.now = 5.0
     (lead,) = of_kind(node.take(ElectionTimerFired("watch")), Lead)
     assert isinstance(lead, Lead)
-    assert lead.document.tenure == Tenure(1, 2)
+    assert lead.document.term == Term(1, 2)
     assert lead.document.ledger == Ledger(1, 3, held=True)
     assert lead.holder_possible
 
@@ -470,7 +470,7 @@ def test_an_emptied_register_that_was_out_of_reach_since_may_have_held_a_claim()
 def test_who_was_outranked_claims_above_that_the_next_time() -> None:
     node = leader(successors=())
     node.answers = False
-    node.take(Outranked(Tenure(9, 4)))
+    node.take(Outranked(Term(9, 4)))
     node.answers = True
     effects: list[ElectionEffect] = []
     for at in (1.0, 20.0, 30.0):  # It is seen to stand still, then it is time.
@@ -479,7 +479,7 @@ def test_who_was_outranked_claims_above_that_the_next_time() -> None:
         effects += node.take(DialWanted())
     (lead,) = of_kind(effects, Lead)
     assert isinstance(lead, Lead)
-    assert lead.document.tenure == Tenure(9, 5)
+    assert lead.document.term == Term(9, 5)
 
 
 def test_a_register_out_of_reach_is_spoken_of_once_and_when_it_is_back() -> None:
@@ -513,7 +513,7 @@ def test_a_register_that_cannot_forget_is_left_for_the_next_job_of_its_name() ->
     node.now = 110.0
     (lead,) = of_kind(node.take(DialWanted()) + node.take(DialWanted()), Lead)
     assert isinstance(lead, Lead)
-    assert lead.document.tenure > Tenure(1, 1)
+    assert lead.document.term > Term(1, 1)
     assert lead.document.ledger == Ledger()
 
 

@@ -6,17 +6,17 @@ from msgspec.structs import replace
 
 from holdfast.core.node import step as agent
 from holdfast.core.node.io import (
-    AgentEffect,
-    AgentEvent,
-    AgentStarted,
     CoordinatorReached,
     EndpointReserved,
+    NodeEffect,
+    NodeEvent,
+    NodeStarted,
     Say,
     Told,
     WorkerExited,
     WorkerStarted,
 )
-from holdfast.core.node.state import AgentState
+from holdfast.core.node.state import NodeState
 from holdfast.core.policy.config import JobConfig, Program, Timeouts
 from holdfast.core.protocol.messages import RunRound, StopRound
 from holdfast.core.protocol.model import (
@@ -41,12 +41,12 @@ class Life:
     def __init__(self, slots: int = 2) -> None:
         program = Program("script", "train.py")
         config = JobConfig("job", program, slots=slots, timeouts=TIMEOUTS)
-        self.state = AgentState(config, "here-1", "here")
+        self.state = NodeState(config, "here-1", "here")
         self.now = 100.0
 
-    def take(self, *events: AgentEvent) -> list[AgentEffect]:
+    def take(self, *events: NodeEvent) -> list[NodeEffect]:
         """Take the events one after the other; what came of the last."""
-        effects: list[AgentEffect] = []
+        effects: list[NodeEffect] = []
         for event in events:
             self.now += 1.0
             effects = agent.step(self.state, event, self.now)
@@ -76,7 +76,7 @@ def exited(local_rank: int, status: ExitStatus = KILLED, message: str = "") -> W
 
 def waiting(slots: int = 2) -> Life:
     life = Life(slots)
-    life.take(AgentStarted(cold="not wanted"), EndpointReserved(PORT))
+    life.take(NodeStarted(cold="not wanted"), EndpointReserved(PORT))
     return life
 
 
@@ -93,7 +93,7 @@ def member(min_nodes: int = 1) -> Life:
     life = running()
     config = replace(life.state.config, min_nodes=min_nodes, max_nodes=2)
     life.state.config = config
-    life.state.lease = AgentState(config, "here-1", "here").lease
+    life.state.lease = NodeState(config, "here-1", "here").lease
     assert life.state.assignment is not None
     life.state.assignment = replace(life.state.assignment, group_size=2, world_size=4)
     life.take(CoordinatorReached())
@@ -107,9 +107,9 @@ def stopping() -> Life:
     return life
 
 
-def said(effects: list[AgentEffect]) -> str:
+def said(effects: list[NodeEffect]) -> str:
     return "\n".join(effect.text for effect in effects if isinstance(effect, Say))
 
 
-def without_words(effects: list[AgentEffect]) -> list[AgentEffect]:
+def without_words(effects: list[NodeEffect]) -> list[NodeEffect]:
     return [effect for effect in effects if not isinstance(effect, Say)]

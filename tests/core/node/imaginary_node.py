@@ -35,9 +35,6 @@ from holdfast.core.coordinator.io import (
 from holdfast.core.coordinator.state import CoordinatorState
 from holdfast.core.node import step as agent
 from holdfast.core.node.io import (
-    AgentEffect,
-    AgentEvent,
-    AgentTimerFired,
     CloseRound,
     CoordinatorReached,
     Dial,
@@ -46,6 +43,9 @@ from holdfast.core.node.io import (
     Finish,
     KillSpawner,
     LauncherLost,
+    NodeEffect,
+    NodeEvent,
+    NodeTimerFired,
     Remember,
     Report,
     ReserveEndpoint,
@@ -56,9 +56,9 @@ from holdfast.core.node.io import (
     StepReported,
     StoreFailed,
     Told,
-    WakeAgent,
+    WakeNode,
 )
-from holdfast.core.node.state import AgentState
+from holdfast.core.node.state import NodeState
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.model import Endpoint, ErrorDetail, ExitStatus, Outcome
 
@@ -75,7 +75,7 @@ ENDS = {
     "crashes": (ExitStatus(signal=11), NOTHING_SAID),
 }
 
-Timer = AgentTimerFired | CoordinatorTimerFired
+Timer = NodeTimerFired | CoordinatorTimerFired
 
 
 class Possibility(NamedTuple):
@@ -92,7 +92,7 @@ class Node:
         self.config = config
         self.now = 1000.0
         self.tick_s = tick_s
-        self.agent = AgentState(config, NODE, "here")
+        self.agent = NodeState(config, NODE, "here")
         self.coordinator = CoordinatorState(config)
         self.spawner = Spawner()
         self.to_coordinator: deque[Heard] = deque()
@@ -282,7 +282,7 @@ class Node:
 
     # The two machines.
 
-    def take(self, event: AgentEvent | CoordinatorEvent) -> None:
+    def take(self, event: NodeEvent | CoordinatorEvent) -> None:
         """Let the machine that an event is meant for take it, and do what it says."""
         self.now += self.tick_s
         if isinstance(event, Heard | Written | CoordinatorTimerFired):
@@ -301,7 +301,7 @@ class Node:
         if any(isinstance(effect, ReserveEndpoint) for effect in effects) and self.held:
             self.take(EndpointReserved(self.held))
 
-    def on_agent_step(self, event: AgentEvent, effects: list[AgentEffect]) -> None:
+    def on_agent_step(self, event: NodeEvent, effects: list[NodeEffect]) -> None:
         """For those who watch."""
 
     def on_coordinator_step(
@@ -322,12 +322,12 @@ class Node:
             case _:
                 raise AssertionError(f"one node is nobody's rival: {effect}")
 
-    def _carry_out(self, effect: AgentEffect) -> None:
+    def _carry_out(self, effect: NodeEffect) -> None:
         match effect:
             case Report():
                 self.to_coordinator.append(Heard(NODE, effect.message))
-            case WakeAgent():
-                self._wake(effect.name, effect.after_s, AgentTimerFired(effect.name))
+            case WakeNode():
+                self._wake(effect.name, effect.after_s, NodeTimerFired(effect.name))
             case ReserveEndpoint():
                 port = 29500 if self.held is None else self.held.port + 1
                 self.held = Endpoint("127.0.0.1", port, serves_store=effect.store)

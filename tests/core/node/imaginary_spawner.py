@@ -14,8 +14,6 @@ from typing import NamedTuple
 from msgspec import Struct, field
 
 from holdfast.core.node.io import (
-    AgentEffect,
-    AgentEvent,
     AllGone,
     DropZygote,
     EndSpawner,
@@ -24,6 +22,8 @@ from holdfast.core.node.io import (
     ListStuck,
     LookAtUnexited,
     ModuleRejected,
+    NodeEffect,
+    NodeEvent,
     ProcessesStuck,
     SignalWorkers,
     SpawnerEnded,
@@ -67,8 +67,8 @@ class Process(Struct):
 class Spawner(Struct):
     """What the spawner knows, has been asked and has yet to say."""
 
-    requests: deque[AgentEffect] = field(default_factory=deque)
-    answers: deque[AgentEvent] = field(default_factory=deque)
+    requests: deque[NodeEffect] = field(default_factory=deque)
+    answers: deque[NodeEvent] = field(default_factory=deque)
     alive: dict[Worker, Process] = field(default_factory=dict)
     unforked: list[Worker] = field(default_factory=list)
     zygote: tuple[str, ...] | None = None
@@ -199,7 +199,7 @@ class Spawner(Struct):
         self.answers.append(ZygoteLost("it ended with status 1"))
         self._tell_if_gone()
 
-    def end(self, last_word: AgentEvent) -> None:
+    def end(self, last_word: NodeEvent) -> None:
         """It is gone, and everything below it."""
         self.ended, self.silent = True, False
         self.requests.clear()

@@ -9,22 +9,22 @@ from msgspec import structs
 
 from holdfast.core.node import step as agent
 from holdfast.core.node.io import (
-    AgentEffect,
-    AgentTimerFired,
     CoordinatorLost,
     CoordinatorReached,
     Dial,
     Finish,
     HangUp,
     LeaseRanOut,
+    NodeEffect,
+    NodeTimerFired,
     Report,
     SetDeadlines,
     SpawnerEnded,
     StartWorkers,
     Told,
-    WakeAgent,
+    WakeNode,
 )
-from holdfast.core.node.state import AgentState, Phase
+from holdfast.core.node.state import NodeState, Phase
 from holdfast.core.policy import timing
 from holdfast.core.policy.config import JobConfig, Leases
 from holdfast.core.protocol.errors import UsageError
@@ -36,7 +36,7 @@ from holdfast.core.protocol.messages import (
     RoundStopped,
     StopRound,
 )
-from holdfast.core.protocol.model import ExitStatus, Tenure
+from holdfast.core.protocol.model import ExitStatus, Term
 
 from .agent_life import Life, assignment, exited, run_round, running, said, waiting
 
@@ -46,15 +46,15 @@ DEFAULT = Leases()
 def on_several_nodes(life: Life, leases: Leases = DEFAULT) -> Life:
     config = structs.replace(life.state.config, max_nodes=2, leases=leases)
     life.state.config = config
-    life.state.lease = AgentState(config, "here-1", "here").lease
+    life.state.lease = NodeState(config, "here-1", "here").lease
     return life
 
 
-def reports(effects: list[AgentEffect]) -> list[FromNode]:
+def reports(effects: list[NodeEffect]) -> list[FromNode]:
     return [effect.message for effect in effects if isinstance(effect, Report)]
 
 
-def greeting(effects: list[AgentEffect]) -> NodeGreeted:
+def greeting(effects: list[NodeEffect]) -> NodeGreeted:
     (message,) = [one for one in reports(effects) if isinstance(one, NodeGreeted)]
     return message
 
@@ -85,7 +85,7 @@ def test_a_node_that_is_ready_says_so_with_its_greeting() -> None:
 def test_a_job_of_one_node_sends_no_heartbeats() -> None:
     effects = waiting().take(CoordinatorReached(hosting=True))
     assert greeting(effects).heartbeat == 0
-    assert not any(isinstance(effect, WakeAgent) for effect in effects)
+    assert not any(isinstance(effect, WakeNode) for effect in effects)
 
 
 def test_no_round_is_started_without_a_good_lease() -> None:
@@ -109,7 +109,7 @@ def test_the_spawner_holds_the_lease_before_workers_start() -> None:
 def test_an_answer_renews_the_lease_from_when_the_heartbeat_was_sent() -> None:
     life = connected()
     life.take(run_round())
-    effects = life.take(AgentTimerFired("heartbeat"))
+    effects = life.take(NodeTimerFired("heartbeat"))
     sent_at = life.now
     (beat,) = reports(effects)
     assert isinstance(beat, Heartbeat)
@@ -122,11 +122,11 @@ def test_a_connection_on_which_nothing_is_answered_is_hung_up_and_dialled_again(
     life = on_several_nodes(running())
     life.take(CoordinatorReached())
     life.now += 10.0
-    effects = life.take(AgentTimerFired("heartbeat"))
+    effects = life.take(NodeTimerFired("heartbeat"))
     assert effects[0] == HangUp()
     assert "it has stopped answering" in said(effects)
-    dialled, seek = life.take(AgentTimerFired("redial"))
-    assert (dialled, seek) == (Dial(), WakeAgent("seek", 6.0))
+    dialled, seek = life.take(NodeTimerFired("redial"))
+    assert (dialled, seek) == (Dial(), WakeNode("seek", 6.0))
 
 
 @given(st.floats(1.0, 100.0), st.floats(0.01, 0.49))
@@ -138,10 +138,10 @@ def test_a_silent_coordinator_is_given_up_in_time_to_find_another(
     life = connected(leases)
     assume(not refused(life.state.config))
     assert life.state.lease is not None
-    effects: list[AgentEffect] = []
+    effects: list[NodeEffect] = []
     while HangUp() not in effects:
         life.now += leases.heartbeat_s
-        effects = agent.step(life.state, AgentTimerFired("heartbeat"), life.now)
+        effects = agent.step(life.state, NodeTimerFired("heartbeat"), life.now)
     assert life.now + leases.reconnect_s < life.state.lease.stop_at
 
 
@@ -158,7 +158,7 @@ def test_who_cannot_be_reached_is_dialled_less_and_less_often() -> None:
     delays = []
     for _ in range(12):
         effects = life.take(CoordinatorLost("no answer"))
-        delays += [effect.after_s for effect in effects if isinstance(effect, WakeAgent)]
+        delays += [effect.after_s for effect in effects if isinstance(effect, WakeNode)]
     assert delays[0] <= 0.1
     assert all(1.0 <= delay <= 2.0 for delay in delays[6:])
 
@@ -174,7 +174,7 @@ def test_a_node_gives_up_and_names_whom_it_could_not_reach(permanent: bool) -> N
     life = on_several_nodes(waiting())
     life.take(CoordinatorLost("refused"))
     life.now += 0.0 if permanent else 600.0
-    life.take(AgentTimerFired("redial"))
+    life.take(NodeTimerFired("redial"))
     life.take(CoordinatorLost("a does not answer", permanent))
     *_, finish = life.take(SpawnerEnded())
     assert isinstance(finish, Finish)
@@ -185,22 +185,22 @@ def test_a_node_gives_up_and_names_whom_it_could_not_reach(permanent: bool) -> N
 def test_a_search_that_takes_too_long_is_given_up_and_begun_anew() -> None:
     life = on_several_nodes(waiting())
     life.take(CoordinatorLost("refused"))
-    life.take(AgentTimerFired("redial"))
-    again = life.take(AgentTimerFired("seek"))[-1]
-    assert isinstance(again, WakeAgent)
+    life.take(NodeTimerFired("redial"))
+    again = life.take(NodeTimerFired("seek"))[-1]
+    assert isinstance(again, WakeNode)
     assert again.name == "redial"
     assert life.take(CoordinatorLost("what came of it in the end")) == [], "that one is over"
-    assert Dial() in life.take(AgentTimerFired("redial"))
+    assert Dial() in life.take(NodeTimerFired("redial"))
     life.take(CoordinatorReached())
-    assert life.take(AgentTimerFired("seek")) == [], "somebody was found"
+    assert life.take(NodeTimerFired("seek")) == [], "somebody was found"
 
 
-def test_only_the_highest_tenure_is_obeyed() -> None:
+def test_only_the_highest_term_is_obeyed() -> None:
     life = on_several_nodes(running())
-    life.take(CoordinatorReached(), Told(HeartbeatAnswered(99), Tenure(1, 5)))
-    assert life.take(Told(StopRound(1, "old"), Tenure(1, 4))) == []
+    life.take(CoordinatorReached(), Told(HeartbeatAnswered(99), Term(1, 5)))
+    assert life.take(Told(StopRound(1, "old"), Term(1, 4))) == []
     assert life.state.phase is Phase.RUNNING
-    assert life.take(Told(StopRound(1, "new"), Tenure(1, 5)))
+    assert life.take(Told(StopRound(1, "new"), Term(1, 5)))
     assert life.state.phase is Phase.STOPPING
 
 

@@ -8,24 +8,24 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.core.node.io import (
-    AgentEffect,
-    AgentTimerFired,
     CoordinatorLost,
     CoordinatorReached,
     EndSpawner,
     Finish,
     LeaseRanOut,
     LeaveAsked,
+    NodeEffect,
+    NodeTimerFired,
     Report,
     SaveAnswered,
     SignalReceived,
     SignalWorkers,
     SpawnerEnded,
     Told,
-    WakeAgent,
+    WakeNode,
     WorkerExited,
 )
-from holdfast.core.node.state import ASKED_TIMER, DRAIN_TIMER, REDIAL_TIMER, AgentState
+from holdfast.core.node.state import ASKED_TIMER, DRAIN_TIMER, REDIAL_TIMER, NodeState
 from holdfast.core.protocol.messages import (
     FromNode,
     NodeDraining,
@@ -42,7 +42,7 @@ from .agent_life import Life, exited, member, running, said, waiting
 TERM, USR1, USR2, INT = signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT
 
 
-def reports(effects: list[AgentEffect]) -> list[FromNode]:
+def reports(effects: list[NodeEffect]) -> list[FromNode]:
     return [effect.message for effect in effects if isinstance(effect, Report)]
 
 
@@ -120,7 +120,7 @@ def test_a_worker_that_dies_of_the_signal_before_its_node_is_asked_has_not_faile
 def test_a_worker_that_dies_of_such_a_signal_alone_has_failed_after_a_moment() -> None:
     life = member()
     life.take(killed_by(TERM), exited(1, ExitStatus(code=1), "Connection reset"))
-    (told,) = reports(life.take(AgentTimerFired(ASKED_TIMER)))
+    (told,) = reports(life.take(NodeTimerFired(ASKED_TIMER)))
     assert isinstance(told, WorkersFailed)
     assert [failure.local_rank for failure in told.failures] == [0, 1]
     assert not any(failure.stopped_by_us for failure in told.failures)
@@ -131,7 +131,7 @@ def test_another_signal_than_the_one_that_killed_does_not_excuse_it() -> None:
     life.take(killed_by(USR1))
     life.take(SignalReceived(USR2))
     assert not life.state.failures[0].stopped_by_us
-    (told,) = reports(life.take(AgentTimerFired(ASKED_TIMER)))
+    (told,) = reports(life.take(NodeTimerFired(ASKED_TIMER)))
     assert isinstance(told, WorkersFailed)
 
 
@@ -156,7 +156,7 @@ def saving() -> Life:
     return life
 
 
-def stops_workers(effects: list[AgentEffect]) -> bool:
+def stops_workers(effects: list[NodeEffect]) -> bool:
     return any(isinstance(effect, SignalWorkers) for effect in effects)
 
 
@@ -164,7 +164,7 @@ def test_workers_save_on_while_the_coordinator_is_out_of_reach() -> None:
     life = saving()
     effects = life.take(CoordinatorLost("connection reset"))
     assert not stops_workers(effects)
-    assert any(isinstance(one, WakeAgent) and one.name == REDIAL_TIMER for one in effects)
+    assert any(isinstance(one, WakeNode) and one.name == REDIAL_TIMER for one in effects)
     life.now += 9.0
     (greeting,) = [
         m for m in reports(life.take(CoordinatorReached())) if isinstance(m, NodeGreeted)
@@ -177,7 +177,7 @@ def test_workers_save_on_while_the_coordinator_is_out_of_reach() -> None:
 def test_a_node_whose_workers_save_out_of_reach_leaves_when_the_time_or_the_lease_is_over() -> None:
     life = saving()
     life.take(CoordinatorLost("connection reset"))
-    assert stops_workers(life.take(AgentTimerFired(DRAIN_TIMER)))
+    assert stops_workers(life.take(NodeTimerFired(DRAIN_TIMER)))
     life = saving()
     life.take(CoordinatorLost("connection reset"))
     assert stops_workers(life.take(LeaseRanOut()))
@@ -241,7 +241,7 @@ def test_where_the_others_are_enough_nobody_is_said_to_wait() -> None:
 
 def finished(life: Life) -> Outcome:
     """How it ends, or would."""
-    state: AgentState = life.state
+    state: NodeState = life.state
     if state.outcome is not None and state.killing:
         return state.outcome
     (effect,) = [one for one in life.take(SpawnerEnded()) if isinstance(one, Finish)]

@@ -7,14 +7,14 @@ import signal
 from msgspec.structs import replace
 
 from holdfast.core.node.io import (
-    AgentTimerFired,
     LookAtUnexited,
+    NodeTimerFired,
     Report,
     SignalWorkers,
     Told,
     Unexited,
     UnexitedFound,
-    WakeAgent,
+    WakeNode,
 )
 from holdfast.core.protocol.messages import ExpectExits, WorkersFailed, WorkersSucceeded
 from holdfast.core.protocol.model import ExitStatus
@@ -22,7 +22,7 @@ from holdfast.core.protocol.model import ExitStatus
 from .agent_life import KILLED, TERMINATED, Life, exited, running, said, stopping, without_words
 
 DONE = ExitStatus(code=0)
-FIRED = AgentTimerFired("exit")
+FIRED = NodeTimerFired("exit")
 LIMIT_S = 100.0
 
 
@@ -43,13 +43,13 @@ def ending(*, is_finalizing: bool = False) -> Life:
     life = running_with(exit_s=LIMIT_S)
     life.take(exited(0, DONE), FIRED, found(), FIRED)
     effects = life.take(found(is_finalizing=is_finalizing, ends=True))
-    assert without_words(effects) == [SignalWorkers(signal.SIGTERM, (1,)), WakeAgent("exit", 30.0)]
+    assert without_words(effects) == [SignalWorkers(signal.SIGTERM, (1,)), WakeNode("exit", 30.0)]
     return life
 
 
 def test_one_that_is_left_is_told_of_with_where_it_is_and_nothing_is_done_about_it() -> None:
     life = running()
-    assert life.take(exited(0, DONE)) == [WakeAgent("exit", 30.0)]
+    assert life.take(exited(0, DONE)) == [WakeNode("exit", 30.0)]
     assert life.take(FIRED) == [LookAtUnexited(1, ends=False)]
     effects = life.take(found())
     assert said(effects) == (
@@ -62,11 +62,11 @@ def test_one_that_is_left_is_told_of_with_where_it_is_and_nothing_is_done_about_
 def test_with_each_exit_the_time_begins_anew() -> None:
     life = running_with(3)
     life.take(exited(0, DONE))
-    assert life.take(exited(2, DONE)) == [WakeAgent("exit", 30.0)]
+    assert life.take(exited(2, DONE)) == [WakeNode("exit", 30.0)]
 
 
 def test_that_others_have_finished_may_be_told_from_elsewhere() -> None:
-    assert running().take(Told(ExpectExits(1))) == [WakeAgent("exit", 30.0)]
+    assert running().take(Told(ExpectExits(1))) == [WakeNode("exit", 30.0)]
     assert running().take(Told(ExpectExits(2))) == []
     assert stopping().take(Told(ExpectExits(1))) == []
 
@@ -91,14 +91,14 @@ def test_nothing_is_expected_when_one_has_failed_or_none_is_left() -> None:
 def test_without_a_look_at_hangs_and_without_a_limit_nothing_is_waited_for() -> None:
     assert running_with(hang="off").take(exited(0, DONE)) == []
     limited = running_with(hang="off", exit_s=LIMIT_S)
-    assert limited.take(exited(0, DONE)) == [WakeAgent("exit", LIMIT_S)]
+    assert limited.take(exited(0, DONE)) == [WakeNode("exit", LIMIT_S)]
     assert limited.take(FIRED) == [LookAtUnexited(1, ends=True)]
 
 
 def test_a_limit_ends_it_after_the_words() -> None:
     life = running_with(exit_s=LIMIT_S)
     life.take(exited(0, DONE), FIRED)
-    assert without_words(life.take(found())) == [WakeAgent("exit", LIMIT_S - 30.0)]
+    assert without_words(life.take(found())) == [WakeNode("exit", LIMIT_S - 30.0)]
     assert life.take(FIRED) == [LookAtUnexited(1, ends=True)]
 
 

@@ -7,16 +7,16 @@ import pytest
 from holdfast.core.node import health
 from holdfast.core.node.io import AllGone, CoordinatorLost, StepReported, Told, WorkerStarted
 from holdfast.core.node.state import Phase
-from holdfast.core.policy.standings import WorkerStanding
+from holdfast.core.policy.standings import WorkerProgress
 from holdfast.core.protocol.messages import CloseJob
 
 from .agent_life import SUCCEEDED, Life, exited, member, run_round, running, stopping, waiting
 
 
-def stood(*ages_s: float | None) -> list[WorkerStanding]:
+def stood(*ages_s: float | None) -> list[WorkerProgress]:
     """Workers by rank, each with the age of its last step."""
     return [
-        WorkerStanding(rank, rank, 100 + rank, None if age is None else 7 + rank, age)
+        WorkerProgress(rank, rank, 100 + rank, None if age is None else 7 + rank, age)
         for rank, age in enumerate(ages_s)
     ]
 
@@ -102,6 +102,6 @@ def test_a_round_without_a_step_yet_is_as_old_as_itself() -> None:
     ids=["no round", "stopping", "all workers are done", "nobody ever says a step"],
 )
 def test_nobody_is_accused_of_what_he_cannot_know(
-    life: Life, standings: list[WorkerStanding]
+    life: Life, standings: list[WorkerProgress]
 ) -> None:
     assert health.progress(life.state, standings, 1e6, 1.0).is_well

@@ -5,22 +5,22 @@ from __future__ import annotations
 import signal
 
 from holdfast.core.node.io import (
-    AgentTimerFired,
     AllGone,
     EndpointReserved,
     LocateWorkers,
+    NodeTimerFired,
     Report,
     SignalWorkers,
     Told,
     WorkersLocated,
 )
 from holdfast.core.node.state import LOCATE_TIMER
-from holdfast.core.protocol.messages import RoundStopped, StoodPlace, StopRound
+from holdfast.core.protocol.messages import FrameGroup, RoundStopped, StopRound
 
 from .agent_life import PORT, TERMINATED, Life, exited, running
 
-LOCK = StoodPlace((1,), "takes_a_lock", "train.py:9")
-BACKWARD = StoodPlace((0,), "backward", "train.py:5")
+LOCK = FrameGroup((1,), "takes_a_lock", "train.py:9")
+BACKWARD = FrameGroup((0,), "backward", "train.py:5")
 STOP = SignalWorkers(signal.SIGTERM, (0, 1))
 
 
@@ -38,14 +38,14 @@ def test_workers_are_stopped_once_they_have_told() -> None:
 
 
 def test_workers_that_do_not_tell_are_stopped_all_the_same() -> None:
-    assert STOP in asked().take(AgentTimerFired(LOCATE_TIMER))
+    assert STOP in asked().take(NodeTimerFired(LOCATE_TIMER))
 
 
 def test_an_answer_that_comes_too_late_stops_nobody_twice() -> None:
     life = asked()
-    life.take(AgentTimerFired(LOCATE_TIMER))
+    life.take(NodeTimerFired(LOCATE_TIMER))
     assert life.take(WorkersLocated(1, (LOCK,))) == []
-    assert life.take(AgentTimerFired(LOCATE_TIMER)) == []
+    assert life.take(NodeTimerFired(LOCATE_TIMER)) == []
 
 
 def test_where_nobody_wants_to_know_workers_are_stopped_at_once() -> None:

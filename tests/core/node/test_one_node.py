@@ -19,7 +19,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from holdfast.core.node.io import AgentStarted
+from holdfast.core.node.io import NodeStarted
 from holdfast.core.node.state import Phase
 from holdfast.core.policy.config import JobConfig, Program, RestartPolicy
 
@@ -27,9 +27,9 @@ from .imaginary_node import BLOWS, CHANCES, ENDS, Possibility
 from .watched_node import WatchedNode
 
 ENOUGH_STEPS = 500
-COLD = AgentStarted(cold="not wanted")
-WARM = AgentStarted()
-PRELOADING = AgentStarted(preload=("import numpy", "import numpy.linalg", "import torch"))
+COLD = NodeStarted(cold="not wanted")
+WARM = NodeStarted()
+PRELOADING = NodeStarted(preload=("import numpy", "import numpy.linalg", "import torch"))
 
 
 def job(slots: int = 1, max_restarts: int = 0, same_cause_limit: int = 0) -> JobConfig:
@@ -85,7 +85,7 @@ blows = st.dictionaries(st.integers(0, 79), st.sampled_from(BLOWS), max_size=3)
 )
 def test_whatever_happens_the_job_comes_to_one_true_end(
     config: JobConfig,
-    started: AgentStarted,
+    started: NodeStarted,
     chances: frozenset[str],
     blows: dict[int, str],
     data: st.DataObject,
@@ -175,7 +175,7 @@ EXPLORED = {
         ),
     ),
     "the zygote and failures": (job(2), WARM, (ITSELF, FAILURE, ZYGOTE)),
-    "the zygote and signals": (job(), AgentStarted(("numpy",)), (ITSELF, ZYGOTE, SIGNALS)),
+    "the zygote and signals": (job(), NodeStarted(("numpy",)), (ITSELF, ZYGOTE, SIGNALS)),
 }
 MOST_ORDERS = (
     "failures and a restart",
@@ -194,7 +194,7 @@ MOST_ORDERS = (
     ],
 )
 def test_every_order_of_events_comes_to_one_true_end(
-    config: JobConfig, started: AgentStarted, kinds: tuple[str, ...]
+    config: JobConfig, started: NodeStarted, kinds: tuple[str, ...]
 ) -> None:
     node = WatchedNode(config, tick_s=0.0)  # Time stands still, or no situation comes twice.
     node.failures = {"is killed": ENDS["is killed"]}

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from holdfast.core.node.io import (
-    AgentEffect,
-    AgentStarted,
-    AgentTimerFired,
     CoordinatorReached,
     Dial,
     DropZygote,
     EndedFound,
     EndpointReserved,
     KnowEnded,
+    LivenessLockTaken,
     ModuleRejected,
-    NoteMade,
-    NoteSeat,
-    RemoveNotes,
+    NodeEffect,
+    NodeStarted,
+    NodeTimerFired,
+    RecordSeat,
+    RemoveLivenessLocks,
     Report,
     ReserveEndpoint,
     SpawnerReady,
     StartWorkers,
     StartZygote,
     Told,
-    WakeAgent,
+    WakeNode,
     ZygoteReady,
 )
 from holdfast.core.protocol.messages import (
@@ -39,9 +39,9 @@ from .agent_life import PORT, SUCCEEDED, Life, assignment, run_round, said, with
 
 def test_a_node_joins_when_its_port_is_held_and_it_knows_how_workers_start() -> None:
     life = Life()
-    started = life.take(AgentStarted(preload=("import numpy",)))
+    started = life.take(NodeStarted(preload=("import numpy",)))
     assert started[:2] == [Dial(), StartZygote(("import numpy",))]
-    assert WakeAgent("preload", 60.0) in started
+    assert WakeNode("preload", 60.0) in started
     assert life.take(ZygoteReady(("import numpy",))) == [ReserveEndpoint()]
     (joined,) = life.take(EndpointReserved(PORT))
     assert isinstance(joined, Report)
@@ -52,7 +52,7 @@ def test_a_node_joins_when_its_port_is_held_and_it_knows_how_workers_start() -> 
 
 def test_a_cold_node_joins_without_a_zygote() -> None:
     life = Life()
-    assert life.take(AgentStarted(cold="a plain command")) == [Dial(), ReserveEndpoint()]
+    assert life.take(NodeStarted(cold="a plain command")) == [Dial(), ReserveEndpoint()]
     (joined,) = life.take(EndpointReserved(PORT))
     assert isinstance(joined, Report)
     (start,) = life.take(run_round())
@@ -61,7 +61,7 @@ def test_a_cold_node_joins_without_a_zygote() -> None:
 
 def test_a_rejected_module_is_left_out_with_what_is_inside_it() -> None:
     life = Life()
-    life.take(AgentStarted(preload=("import torch", "from numpy import array", "import torch.nn")))
+    life.take(NodeStarted(preload=("import torch", "from numpy import array", "import torch.nn")))
     effects = life.take(ModuleRejected("import torch", "it opens /dev/nvidia0 when imported", 2.12))
     (start,) = without_words(effects)
     assert isinstance(start, StartZygote)
@@ -72,7 +72,7 @@ def test_a_rejected_module_is_left_out_with_what_is_inside_it() -> None:
 
 def test_of_a_name_that_cannot_be_taken_the_module_stays() -> None:
     life = Life()
-    life.take(AgentStarted(preload=("from torch import nn", "environ A=b")))
+    life.take(NodeStarted(preload=("from torch import nn", "environ A=b")))
     effects = life.take(ModuleRejected("from torch import nn", "importing it raised"))
     (start,) = without_words(effects)
     assert start == StartZygote(("import torch", "environ A=b"), avoid=("torch",))
@@ -80,7 +80,7 @@ def test_of_a_name_that_cannot_be_taken_the_module_stays() -> None:
 
 def test_a_module_that_was_not_asked_for_cannot_be_left_out() -> None:
     life = Life()
-    life.take(AgentStarted(preload=("import numpy",)))
+    life.take(NodeStarted(preload=("import numpy",)))
     effects = life.take(ModuleRejected("sitecustomize", "it raised"))
     assert without_words(effects) == [DropZygote(), ReserveEndpoint()]
     assert "workers start cold" in said(effects)
@@ -88,8 +88,8 @@ def test_a_module_that_was_not_asked_for_cannot_be_left_out() -> None:
 
 def test_an_import_that_hangs_holds_nobody_up() -> None:
     life = Life()
-    life.take(AgentStarted(preload=("import torch",)))
-    effects = life.take(AgentTimerFired("preload"))
+    life.take(NodeStarted(preload=("import torch",)))
+    effects = life.take(NodeTimerFired("preload"))
     assert without_words(effects) == [DropZygote(), ReserveEndpoint()]
     assert said(effects) == "workers start cold: preloading took more than 60 s"
     assert isinstance(life.take(EndpointReserved(PORT))[-1], Report)
@@ -97,7 +97,7 @@ def test_an_import_that_hangs_holds_nobody_up() -> None:
 
 def test_a_zygote_that_comes_too_late_is_not_used() -> None:
     life = Life()
-    life.take(AgentStarted(), AgentTimerFired("preload"), EndpointReserved(PORT))
+    life.take(NodeStarted(), NodeTimerFired("preload"), EndpointReserved(PORT))
     assert life.take(ZygoteReady(())) == []
     (start,) = life.take(run_round())
     assert start == StartWorkers(assignment(), (0, 1), warm=False)
@@ -106,10 +106,10 @@ def test_a_zygote_that_comes_too_late_is_not_used() -> None:
 def test_a_slow_import_is_worth_a_line_that_names_what_is_not_python_s_own() -> None:
     life = Life()
     imports = ("import json", "import torch", "from torch import nn")
-    life.take(AgentStarted(preload=("path 0 /job/lib", "environ A=b", *imports)))
-    assert said(life.take(AgentTimerFired("preload notice"))).startswith("importing torch once")
+    life.take(NodeStarted(preload=("path 0 /job/lib", "environ A=b", *imports)))
+    assert said(life.take(NodeTimerFired("preload notice"))).startswith("importing torch once")
     life.take(ZygoteReady(()))
-    assert life.take(AgentTimerFired("preload notice")) == []
+    assert life.take(NodeTimerFired("preload notice")) == []
 
 
 def test_a_kernel_without_subreapers_is_told_of() -> None:
@@ -127,11 +127,11 @@ GONE = EndedMember("here-0", 1, 4, 0, "0" * 32)
 def noting() -> Life:
     """A node that holds a port, and will have a note."""
     life = Life()
-    life.take(AgentStarted(cold="not wanted", notes=True), EndpointReserved(PORT))
+    life.take(NodeStarted(cold="not wanted", notes=True), EndpointReserved(PORT))
     return life
 
 
-def joined(effects: list[AgentEffect]) -> NodeJoined:
+def joined(effects: list[NodeEffect]) -> NodeJoined:
     (report,) = [effect for effect in effects if isinstance(effect, Report)]
     assert isinstance(report.message, NodeJoined)
     return report.message
@@ -139,22 +139,22 @@ def joined(effects: list[AgentEffect]) -> NodeJoined:
 
 def test_a_node_joins_with_the_mark_of_its_note() -> None:
     life = Life()
-    started = life.take(AgentStarted(cold="not wanted", notes=True))
-    assert WakeAgent("note", 2.0) in started
+    started = life.take(NodeStarted(cold="not wanted", notes=True))
+    assert WakeNode("note", 2.0) in started
     assert life.take(EndpointReserved(PORT)) == []
-    assert joined(life.take(NoteMade(MARK))).info.mark == MARK
+    assert joined(life.take(LivenessLockTaken(MARK))).info.mark == MARK
 
 
 def test_a_disk_that_does_not_answer_holds_up_nobody() -> None:
     life = noting()
-    assert joined(life.take(AgentTimerFired("note"))).info.mark == ""
-    assert life.take(AgentTimerFired("note")) == []
+    assert joined(life.take(NodeTimerFired("note"))).info.mark == ""
+    assert life.take(NodeTimerFired("note")) == []
 
 
 def test_who_ended_on_this_machine_is_told_with_every_greeting() -> None:
     life = noting()
     found = EndedFound(("here-0", "spare-0"), (GONE,))
-    assert life.take(NoteMade(MARK), found) == [KnowEnded(("here-0", "spare-0"))]
+    assert life.take(LivenessLockTaken(MARK), found) == [KnowEnded(("here-0", "spare-0"))]
     (greeting,) = life.take(CoordinatorReached())
     assert isinstance(greeting, Report)
     assert isinstance(greeting.message, NodeGreeted)
@@ -163,7 +163,7 @@ def test_who_ended_on_this_machine_is_told_with_every_greeting() -> None:
 
 def test_who_is_found_later_is_told_at_once_and_only_once() -> None:
     life = noting()
-    life.take(NoteMade(MARK), CoordinatorReached())
+    life.take(LivenessLockTaken(MARK), CoordinatorReached())
     found = EndedFound(("here-0",), (GONE,))
     assert life.take(found) == [KnowEnded(("here-0",)), Report(MembersEnded((GONE,)))]
     assert life.take(found) == [KnowEnded(("here-0",))]
@@ -172,11 +172,11 @@ def test_who_is_found_later_is_told_at_once_and_only_once() -> None:
 def test_the_note_has_the_seat_before_workers_start() -> None:
     life = noting()
     path = ("b" * 32,)
-    effects = life.take(NoteMade(MARK), Told(RunRound(assignment(), path)))
-    assert effects[0] == NoteSeat(1, 1, 0, path)
+    effects = life.take(LivenessLockTaken(MARK), Told(RunRound(assignment(), path)))
+    assert effects[0] == RecordSeat(1, 1, 0, path)
     assert isinstance(effects[1], StartWorkers)
 
 
 def test_a_job_that_is_over_leaves_no_notes() -> None:
     life = noting()
-    assert RemoveNotes() in life.take(NoteMade(MARK), Told(CloseJob(SUCCEEDED)))
+    assert RemoveLivenessLocks() in life.take(LivenessLockTaken(MARK), Told(CloseJob(SUCCEEDED)))

@@ -7,8 +7,8 @@ import signal
 from msgspec.structs import replace
 
 from holdfast.core.node.io import (
-    AgentEffect,
     HideSaving,
+    NodeEffect,
     Report,
     SaveAnswered,
     ShowSaving,
@@ -36,7 +36,7 @@ ENDED_WELL = ExitStatus(code=0)
 REASON = "b is leaving: SIGTERM was sent to its agent"
 
 
-def reports(effects: list[AgentEffect]) -> list[FromNode]:
+def reports(effects: list[NodeEffect]) -> list[FromNode]:
     return [effect.message for effect in effects if isinstance(effect, Report)]
 
 

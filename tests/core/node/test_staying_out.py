@@ -6,20 +6,20 @@ import pytest
 
 from holdfast.core.node import step as agent
 from holdfast.core.node.io import (
-    AgentEffect,
-    AgentEvent,
-    AgentStarted,
-    AgentTimerFired,
     CoordinatorLost,
     CoordinatorReached,
     EndSpawner,
     Finish,
+    NodeEffect,
+    NodeEvent,
+    NodeStarted,
+    NodeTimerFired,
     ReserveEndpoint,
     Say,
     SpawnerEnded,
     StartZygote,
 )
-from holdfast.core.node.state import STAY_OUT_TIMER, AgentState
+from holdfast.core.node.state import UNFIT_TIMER, NodeState
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol.messages import NodeGreeted, NodeJoined, NodeLeft
 from holdfast.core.protocol.model import Outcome
@@ -29,14 +29,14 @@ from .test_contact import reports
 FULL = "/data has 12 MB left"
 
 
-def life(*events: AgentEvent, least: int = 1) -> list[AgentEffect]:
+def life(*events: NodeEvent, least: int = 1) -> list[NodeEffect]:
     config = JobConfig("job", Program("script", "x"), min_nodes=least, max_nodes=2)
-    state = AgentState(config, "here-1", "here")
-    started = AgentStarted(stays_out=FULL)
+    state = NodeState(config, "here-1", "here")
+    started = NodeStarted(unfit=FULL)
     return [effect for event in (started, *events) for effect in agent.step(state, event, 5.0)]
 
 
-def outcome(effects: list[AgentEffect]) -> Outcome:
+def outcome(effects: list[NodeEffect]) -> Outcome:
     (finish,) = [effect for effect in effects if isinstance(effect, Finish)]
     return finish.outcome
 
@@ -45,7 +45,7 @@ def test_it_greets_says_why_it_stays_out_and_is_never_ready() -> None:
     effects = life(CoordinatorReached(), SpawnerEnded())
     said = reports(effects)
     assert [type(one) for one in said] == [NodeGreeted, NodeLeft]
-    assert said[1] == NodeLeft(FULL, stays_out=True)
+    assert said[1] == NodeLeft(FULL, unfit=True)
     assert not any(isinstance(one, NodeJoined) for one in said)
     assert Say(f"this node stays out: {FULL}") in effects
     assert not any(isinstance(one, ReserveEndpoint | StartZygote) for one in effects)
@@ -53,9 +53,9 @@ def test_it_greets_says_why_it_stays_out_and_is_never_ready() -> None:
 
 
 @pytest.mark.parametrize(
-    "event", [CoordinatorLost("no such name", permanent=True), AgentTimerFired(STAY_OUT_TIMER)]
+    "event", [CoordinatorLost("no such name", permanent=True), NodeTimerFired(UNFIT_TIMER)]
 )
-def test_it_goes_even_if_nobody_is_reached(event: AgentEvent) -> None:
+def test_it_goes_even_if_nobody_is_reached(event: NodeEvent) -> None:
     effects = life(event)
     assert any(isinstance(effect, EndSpawner) for effect in effects)
     assert outcome(life(event, SpawnerEnded())).reason == f"here stays out: {FULL}"

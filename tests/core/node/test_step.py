@@ -8,17 +8,17 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.node.io import (
-    AgentStarted,
-    AgentTimerFired,
     AllGone,
     DropZygote,
     EndpointReserved,
     KillZygote,
+    NodeStarted,
+    NodeTimerFired,
     Report,
     StartWorkers,
     StepReported,
     Told,
-    WakeAgent,
+    WakeNode,
     WorkerExited,
     WorkerStarted,
     ZygoteLost,
@@ -64,7 +64,7 @@ def test_a_round_starts_only_on_a_node_that_waits_for_one(life: Life) -> None:
 
 def test_success_is_told_when_the_last_worker_has_ended_well() -> None:
     life = running()
-    assert life.take(exited(1, ExitStatus(code=0))) == [WakeAgent("exit", 30.0)]
+    assert life.take(exited(1, ExitStatus(code=0))) == [WakeNode("exit", 30.0)]
     assert life.take(exited(0, ExitStatus(code=0))) == [Report(WorkersSucceeded(1))]
 
 
@@ -112,18 +112,18 @@ def test_only_steps_that_lead_further_than_ever_are_told() -> None:
 
 def test_a_zygote_that_does_not_fork_is_killed_and_only_while_somebody_waits_for_it() -> None:
     life = Life()
-    life.take(AgentStarted(), ZygoteReady(()), EndpointReserved(PORT), run_round())
+    life.take(NodeStarted(), ZygoteReady(()), EndpointReserved(PORT), run_round())
     life.take(WorkerStarted(1, 0, 101))
-    assert without_words(life.take(AgentTimerFired("birth"))) == [KillZygote()]
+    assert without_words(life.take(NodeTimerFired("birth"))) == [KillZygote()]
     life.take(WorkerStarted(1, 1, 102))
-    assert life.take(AgentTimerFired("birth")) == []
+    assert life.take(NodeTimerFired("birth")) == []
 
 
 def test_what_a_lost_zygote_did_not_fork_starts_cold() -> None:
     life = Life()
-    life.take(AgentStarted(), ZygoteReady(()), EndpointReserved(PORT))
+    life.take(NodeStarted(), ZygoteReady(()), EndpointReserved(PORT))
     start = StartWorkers(assignment(), (0, 1), warm=True)
-    assert life.take(run_round()) == [start, WakeAgent("birth", 60.0)]
+    assert life.take(run_round()) == [start, WakeNode("birth", 60.0)]
     effects = life.take(WorkerStarted(1, 0, 101), ZygoteLost("it ended with status 1"))
     cold = StartWorkers(assignment(), (1,), warm=False)
     assert without_words(effects) == [DropZygote(), cold]
@@ -132,7 +132,7 @@ def test_what_a_lost_zygote_did_not_fork_starts_cold() -> None:
 
 def test_a_loss_that_is_told_twice_starts_nobody_twice() -> None:
     life = Life()
-    life.take(AgentStarted(), ZygoteReady(()), EndpointReserved(PORT), run_round())
+    life.take(NodeStarted(), ZygoteReady(()), EndpointReserved(PORT), run_round())
     life.take(ZygoteLost("it ended with status 1"))
     assert life.take(ZygoteLost("it had already ended")) == []
 

@@ -9,9 +9,6 @@ import pytest
 from msgspec import structs
 
 from holdfast.core.node.io import (
-    AgentEvent,
-    AgentStarted,
-    AgentTimerFired,
     AllGone,
     CloseRound,
     ClosingAsked,
@@ -25,6 +22,9 @@ from holdfast.core.node.io import (
     LauncherLost,
     ListStuck,
     ModuleRejected,
+    NodeEvent,
+    NodeStarted,
+    NodeTimerFired,
     ProcessesStuck,
     Released,
     Report,
@@ -35,7 +35,7 @@ from holdfast.core.node.io import (
     SpawnerLost,
     StepReported,
     Told,
-    WakeAgent,
+    WakeNode,
     WorkerStarted,
     ZygoteLost,
     ZygoteReady,
@@ -71,21 +71,21 @@ def test_stopping_is_the_signal_then_the_grace() -> None:
     life = running()
     life.take(exited(1))
     effects = life.take(Told(StopRound(1, "rank 1 was killed")))
-    assert without_words(effects) == [SignalWorkers(signal.SIGTERM, (0,)), WakeAgent("grace", 30.0)]
+    assert without_words(effects) == [SignalWorkers(signal.SIGTERM, (0,)), WakeNode("grace", 30.0)]
     assert said(effects) == "", "the coordinator is here, and says it"
 
 
 def test_after_the_last_exit_everything_below_is_killed_without_waiting_for_the_grace() -> None:
     life = stopping()
     effects = life.take(exited(0, TERMINATED))
-    assert effects == [KillEverything(1), WakeAgent("unkillable", 10.0)]
-    assert life.take(AgentTimerFired("grace")) == []
+    assert effects == [KillEverything(1), WakeNode("unkillable", 10.0)]
+    assert life.take(NodeTimerFired("grace")) == []
 
 
 def test_after_the_grace_come_the_names_and_sigkill() -> None:
     life = stopping()
-    effects = life.take(AgentTimerFired("grace"))
-    assert without_words(effects) == [KillEverything(1), WakeAgent("unkillable", 10.0)]
+    effects = life.take(NodeTimerFired("grace"))
+    assert without_words(effects) == [KillEverything(1), WakeNode("unkillable", 10.0)]
     assert said(effects) == "rank 0 did not stop within 30 s (--shutdown-timeout): killing"
 
 
@@ -128,13 +128,13 @@ def test_a_worker_that_is_born_into_a_round_that_stops_gets_what_the_others_got(
     life.take(Told(StopRound(1, "rank 1 was killed")))
     born = WorkerStarted(1, 0, 101)
     assert life.take(born) == [SignalWorkers(signal.SIGTERM, (0,))]
-    life.take(AgentTimerFired("grace"))
+    life.take(NodeTimerFired("grace"))
     assert life.take(born) == [KillEverything(1)]
 
 
 def test_who_will_never_be_born_is_not_waited_for() -> None:
     life = Life()
-    life.take(AgentStarted(), ZygoteReady(()), EndpointReserved(PORT), run_round())
+    life.take(NodeStarted(), ZygoteReady(()), EndpointReserved(PORT), run_round())
     life.take(WorkerStarted(1, 1, 102), exited(1), Told(StopRound(1, "rank 1 was killed")))
     effects = life.take(ZygoteLost("it ended with status 1"))
     assert KillEverything(1) in effects
@@ -142,16 +142,16 @@ def test_who_will_never_be_born_is_not_waited_for() -> None:
 
 def test_a_zygote_that_has_not_forked_within_the_grace_is_killed_too() -> None:
     life = Life()
-    life.take(AgentStarted(), ZygoteReady(()), EndpointReserved(PORT), run_round())
+    life.take(NodeStarted(), ZygoteReady(()), EndpointReserved(PORT), run_round())
     life.take(WorkerStarted(1, 1, 102), exited(1), Told(StopRound(1, "rank 1 was killed")))
-    effects = life.take(AgentTimerFired("grace"))
+    effects = life.take(NodeTimerFired("grace"))
     assert without_words(effects)[:2] == [KillZygote(), KillEverything(1)]
 
 
 def test_what_outlives_sigkill_is_asked_for_and_takes_the_node_out_of_the_job() -> None:
     life = stopping()
-    life.take(AgentTimerFired("grace"))
-    assert ListStuck() in life.take(AgentTimerFired("unkillable"))
+    life.take(NodeTimerFired("grace"))
+    assert ListStuck() in life.take(NodeTimerFired("unkillable"))
     effects = life.take(ProcessesStuck(("pid 101 (python, state D)",)))
     assert "pid 101 (python, state D) did not die from SIGKILL" in said(effects)
     (report,) = without_words(effects)
@@ -164,23 +164,23 @@ def test_what_outlives_sigkill_is_asked_for_and_takes_the_node_out_of_the_job() 
 
 def test_a_spawner_that_does_not_answer_is_killed_and_if_that_fails_left() -> None:
     life = stopping()
-    life.take(AgentTimerFired("grace"))
-    asked = life.take(AgentTimerFired("unkillable"))
-    assert asked == [ListStuck(), WakeAgent("unkillable", 10.0)]
-    effects = life.take(AgentTimerFired("unkillable"))
+    life.take(NodeTimerFired("grace"))
+    asked = life.take(NodeTimerFired("unkillable"))
+    assert asked == [ListStuck(), WakeNode("unkillable", 10.0)]
+    effects = life.take(NodeTimerFired("unkillable"))
     assert said(effects) == (
         "the spawner, the parent of all workers here, does not answer: killing it"
     )
-    assert without_words(effects) == [KillSpawner(), WakeAgent("unkillable", 10.0)]
-    (report,) = without_words(life.take(AgentTimerFired("unkillable")))
+    assert without_words(effects) == [KillSpawner(), WakeNode("unkillable", 10.0)]
+    (report,) = without_words(life.take(NodeTimerFired("unkillable")))
     assert isinstance(report, Report)
     assert isinstance(report.message, NodeLeft)
 
 
 def test_news_of_the_dying_that_comes_too_late_changes_nothing() -> None:
     life = stopping()
-    life.take(AgentTimerFired("grace"), exited(0), AllGone(1))
-    assert life.take(AgentTimerFired("unkillable")) == []
+    life.take(NodeTimerFired("grace"), exited(0), AllGone(1))
+    assert life.take(NodeTimerFired("unkillable")) == []
     assert life.take(ProcessesStuck(())) == []
     assert life.state.phase is Phase.STOPPING
 
@@ -192,7 +192,7 @@ def test_after_success_the_spawner_ends_and_then_the_job() -> None:
     life = running(slots=1)
     life.take(exited(0, ExitStatus(code=0)))
     effects = life.take(Told(CloseJob(SUCCEEDED)))
-    assert effects == [EndSpawner(), WakeAgent("unkillable", 10.0)]
+    assert effects == [EndSpawner(), WakeNode("unkillable", 10.0)]
     assert life.take(SpawnerEnded()) == [Finish(SUCCEEDED)]
 
 
@@ -201,7 +201,7 @@ def test_a_signal_is_passed_on_with_the_grace() -> None:
     effects = life.take(SignalReceived(signal.SIGHUP))
     assert without_words(effects) == [
         SignalWorkers(signal.SIGHUP, (0, 1)),
-        WakeAgent("grace", 30.0),
+        WakeNode("grace", 30.0),
     ]
     assert "SIGHUP was sent to the agent on here; passing it on to 2 workers" in said(effects)
     life.take(exited(0, ExitStatus(signal=1)), exited(1, ExitStatus(code=0)))
@@ -222,7 +222,7 @@ def test_a_second_interrupt_kills_at_once_and_a_second_sigterm_does_not() -> Non
     life.take(SignalReceived(signal.SIGTERM))
     assert life.take(SignalReceived(signal.SIGTERM)) == []
     effects = life.take(SignalReceived(signal.SIGINT))
-    assert without_words(effects) == [EndSpawner(), WakeAgent("unkillable", 10.0)]
+    assert without_words(effects) == [EndSpawner(), WakeNode("unkillable", 10.0)]
     assert said(effects) == "interrupted again: killing the workers at once"
     assert life.take(SignalReceived(signal.SIGINT)) == []
 
@@ -238,24 +238,22 @@ def test_a_signal_where_there_are_no_workers_ends_the_job_at_once(life: Life) ->
 
 def test_nothing_is_prepared_any_more_after_a_signal() -> None:
     life = Life()
-    life.take(
-        AgentStarted(preload=("import numpy", "import torch")), SignalReceived(signal.SIGTERM)
-    )
+    life.take(NodeStarted(preload=("import numpy", "import torch")), SignalReceived(signal.SIGTERM))
     assert life.take(ModuleRejected("import torch", "it raised")) == []
-    assert life.take(AgentTimerFired("preload notice")) == []
-    assert life.take(AgentTimerFired("preload")) == []
+    assert life.take(NodeTimerFired("preload notice")) == []
+    assert life.take(NodeTimerFired("preload")) == []
     assert life.take(EndpointReserved(PORT)) == []
 
 
 def test_a_signal_during_sigkill_does_not_wait_for_a_grace() -> None:
     life = stopping()
-    life.take(AgentTimerFired("grace"))
+    life.take(NodeTimerFired("grace"))
     assert EndSpawner() in life.take(SignalReceived(signal.SIGTERM))
 
 
 def test_without_its_launcher_a_job_ends_without_a_grace() -> None:
     life = running()
-    assert life.take(LauncherLost()) == [EndSpawner(), WakeAgent("unkillable", 10.0)]
+    assert life.take(LauncherLost()) == [EndSpawner(), WakeNode("unkillable", 10.0)]
     (finish,) = life.take(SpawnerEnded())
     assert isinstance(finish, Finish)
     assert finish.outcome.verdict == "interrupted"
@@ -264,8 +262,8 @@ def test_without_its_launcher_a_job_ends_without_a_grace() -> None:
 
 def test_without_its_launcher_a_job_ends_at_once_in_the_middle_of_stopping_too() -> None:
     life = stopping()
-    life.take(AgentTimerFired("grace"))
-    assert life.take(LauncherLost()) == [EndSpawner(), WakeAgent("unkillable", 10.0)]
+    life.take(NodeTimerFired("grace"))
+    assert life.take(LauncherLost()) == [EndSpawner(), WakeNode("unkillable", 10.0)]
 
 
 def test_without_its_launcher_a_job_still_waits_until_all_is_gone() -> None:
@@ -291,14 +289,14 @@ def test_the_first_outcome_stands() -> None:
 
 def test_a_process_that_is_stuck_at_the_end_does_not_hold_the_end_up() -> None:
     life = running(slots=1)
-    life.take(SignalReceived(signal.SIGTERM), AgentTimerFired("grace"))
-    life.take(AgentTimerFired("unkillable"))
+    life.take(SignalReceived(signal.SIGTERM), NodeTimerFired("grace"))
+    life.take(NodeTimerFired("unkillable"))
     effects = life.take(ProcessesStuck(("pid 101 (python, state D)",)))
     assert isinstance(effects[-1], Finish)
 
 
-EVERYTHING: list[AgentEvent] = [
-    AgentStarted(),
+EVERYTHING: list[NodeEvent] = [
+    NodeStarted(),
     EndpointReserved(PORT),
     ZygoteReady(()),
     ModuleRejected("import torch", "it raised"),
@@ -312,8 +310,8 @@ EVERYTHING: list[AgentEvent] = [
     SpawnerEnded(),
     SignalReceived(signal.SIGINT),
     LauncherLost(),
-    AgentTimerFired("grace"),
-    AgentTimerFired("unkillable"),
+    NodeTimerFired("grace"),
+    NodeTimerFired("unkillable"),
     run_round(2),
     Told(StopRound(1, "late")),
     Told(CloseJob(SUCCEEDED)),
@@ -321,7 +319,7 @@ EVERYTHING: list[AgentEvent] = [
 
 
 @pytest.mark.parametrize("event", EVERYTHING, ids=lambda event: type(event).__name__)
-def test_after_the_end_nothing_has_an_effect(event: AgentEvent) -> None:
+def test_after_the_end_nothing_has_an_effect(event: NodeEvent) -> None:
     life = running()
     life.take(SpawnerLost("was killed"))
     before = structs.asdict(life.state)

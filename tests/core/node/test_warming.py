@@ -6,19 +6,19 @@ import pytest
 
 from holdfast.core.node import warming as agent_warming
 from holdfast.core.node.io import (
-    AgentStarted,
-    AgentTimerFired,
     AllGone,
     EndpointReserved,
     ImportLeft,
     ImportsLearned,
     ModuleRejected,
     ModulesUnfit,
+    NodeStarted,
+    NodeTimerFired,
     Remember,
     SpawnerEnded,
     StartZygote,
     Told,
-    WakeAgent,
+    WakeNode,
     ZygoteLost,
     ZygoteReady,
 )
@@ -29,20 +29,20 @@ from .agent_life import PORT, Life, run_round, said, without_words
 
 STEPS = ("import torch",)
 DYNAMO = "torch._dynamo"
-SETTLED = AgentTimerFired("improve")
+SETTLED = NodeTimerFired("improve")
 
 
 @pytest.fixture
 def life() -> Life:
     """A node whose round runs, from a zygote that has torch."""
     life = Life()
-    life.take(AgentStarted(preload=STEPS), ZygoteReady(STEPS, has_torch=True))
+    life.take(NodeStarted(preload=STEPS), ZygoteReady(STEPS, has_torch=True))
     life.take(EndpointReserved(PORT), run_round())
     return life
 
 
 def test_what_workers_import_late_is_prepared_beside_the_zygote_that_serves(life: Life) -> None:
-    assert life.take(ImportsLearned((DYNAMO,))) == [WakeAgent("improve", 0.5)]
+    assert life.take(ImportsLearned((DYNAMO,))) == [WakeNode("improve", 0.5)]
     assert life.take(SETTLED) == [StartZygote(STEPS, late=(DYNAMO,), beside=True)]
     assert life.take(ImportsLearned((DYNAMO,))) == []
     effects = life.take(ZygoteReady(STEPS, late=(DYNAMO,), beside=True))
@@ -56,7 +56,7 @@ def test_what_has_used_a_variable_too_early_is_left_to_the_workers_and_said(life
     effects = life.take(event)
     words = f"from the next round on, each worker imports {DYNAMO} itself"
     assert said(effects) == f"{words}: the program sets TORCH_LOGS before it does so"
-    assert without_words(effects) == [WakeAgent("improve", 0.5)]
+    assert without_words(effects) == [WakeNode("improve", 0.5)]
     assert life.take(event) == []
     under = {DYNAMO: ("TORCH_LOGS",)}
     assert life.take(SETTLED) == [StartZygote(STEPS, late=(DYNAMO,), under=under, beside=True)]
@@ -64,25 +64,25 @@ def test_what_has_used_a_variable_too_early_is_left_to_the_workers_and_said(life
 
 def test_it_is_not_begun_while_more_is_being_imported(life: Life) -> None:
     life.take(ZygoteReady(STEPS, beside=True, took_s=8.0))
-    assert life.take(ImportsLearned(("pandas",))) == [WakeAgent("improve", 2.0)]
-    assert life.take(ImportsLearned((DYNAMO,))) == [WakeAgent("improve", 2.0)]
+    assert life.take(ImportsLearned(("pandas",))) == [WakeNode("improve", 2.0)]
+    assert life.take(ImportsLearned((DYNAMO,))) == [WakeNode("improve", 2.0)]
     assert life.take(SETTLED) == [StartZygote(STEPS, late=("pandas", DYNAMO), beside=True)]
 
 
 def test_what_a_zygote_takes_is_waited_for_within_bounds(life: Life) -> None:
     for took_s, settled_s in ((0.1, 0.5), (4.0, 1.0), (600.0, 15.0)):
         life.take(ZygoteReady(STEPS, beside=True, took_s=took_s))
-        assert life.take(ImportsLearned((f"m{took_s}",))) == [WakeAgent("improve", settled_s)]
+        assert life.take(ImportsLearned((f"m{took_s}",))) == [WakeNode("improve", settled_s)]
 
 
 def test_what_the_zygote_has_already_is_nothing_new() -> None:
     life = Life()
     late = ("from sklearn.model_selection import train_test_split", "from torch import nn")
-    life.take(AgentStarted(preload=("import hydra",), late=late), ZygoteReady((), late=late))
+    life.take(NodeStarted(preload=("import hydra",), late=late), ZygoteReady((), late=late))
     life.take(EndpointReserved(PORT), run_round())
     there = ("sklearn.model_selection", "sklearn", "torch.nn", "torch", "hydra")
     assert life.take(ImportsLearned(there)) == []
-    assert life.take(ImportsLearned(("sklearn.svm",))) == [WakeAgent("improve", 0.5)]
+    assert life.take(ImportsLearned(("sklearn.svm",))) == [WakeNode("improve", 0.5)]
 
 
 def test_a_new_round_is_not_kept_from_its_work_by_what_is_learned(life: Life) -> None:
@@ -90,7 +90,7 @@ def test_a_new_round_is_not_kept_from_its_work_by_what_is_learned(life: Life) ->
     life.take(Told(StopRound(1, "a worker failed")), AllGone(1), EndpointReserved(PORT))
     effects = life.take(run_round(2))
     assert not [each for each in effects if isinstance(each, StartZygote)]
-    assert WakeAgent("improve", 0.5) in effects
+    assert WakeNode("improve", 0.5) in effects
 
 
 def test_a_job_that_ends_before_it_is_prepared_leaves_it_to_the_next(life: Life) -> None:
@@ -104,7 +104,7 @@ def test_one_at_a_time_is_prepared_and_what_came_meanwhile_is_not_forgotten(life
     life.take(ImportsLearned((DYNAMO,)), SETTLED)
     assert life.take(ImportsLearned(("pandas",))) == []
     effects = life.take(ZygoteReady(STEPS, late=(DYNAMO,), beside=True))
-    assert effects[-1] == WakeAgent("improve", 0.5)
+    assert effects[-1] == WakeNode("improve", 0.5)
     again = StartZygote(STEPS, late=(DYNAMO, "pandas"), beside=True)
     assert life.take(SETTLED) == [again]
 
@@ -142,7 +142,7 @@ def test_a_step_that_only_the_better_one_rejects_is_left_out_too(life: Life) -> 
 def test_what_a_zygote_stopped_in_is_said_once_with_what_it_costs_and_what_to_do() -> None:
     life = Life()
     reason = "it reads LOCAL_RANK when imported"
-    life.take(AgentStarted(preload=("import lightning",)))
+    life.take(NodeStarted(preload=("import lightning",)))
     life.take(ZygoteReady((), stopped_in=("lightning.rank", "lightning"), reason=reason))
     life.take(EndpointReserved(PORT), run_round())
     effects = life.take(ImportLeft(2.13))
@@ -153,6 +153,6 @@ def test_what_a_zygote_stopped_in_is_said_once_with_what_it_costs_and_what_to_do
 
 def test_what_costs_next_to_nothing_is_not_said() -> None:
     life = Life()
-    life.take(AgentStarted(preload=("import small",)))
+    life.take(NodeStarted(preload=("import small",)))
     life.take(ZygoteReady((), stopped_in=("small",), reason="it reads RANK when imported"))
     assert life.take(ImportLeft(0.01)) == []

@@ -26,17 +26,17 @@ from holdfast.core.coordinator.io import (
     WakeCoordinator,
 )
 from holdfast.core.node.io import (
-    AgentEffect,
-    AgentEvent,
-    AgentTimerFired,
     DropZygote,
     Finish,
+    NodeEffect,
+    NodeEvent,
+    NodeTimerFired,
     ReserveEndpoint,
     Say,
     SpawnerLost,
     StartWorkers,
     StartZygote,
-    WakeAgent,
+    WakeNode,
     WorkerExited,
 )
 from holdfast.core.node.state import GRACE_TIMER, UNKILLABLE_TIMER
@@ -62,14 +62,14 @@ class WatchedNode(Node):
         self.waits_for_outcome = False
         self.exits: dict[Worker, ExitStatus] = {}
 
-    def on_agent_step(self, event: AgentEvent, effects: list[AgentEffect]) -> None:
+    def on_agent_step(self, event: NodeEvent, effects: list[NodeEffect]) -> None:
         assert not (effects and self.finished), f"after the end: {effects}"
         match event:
             case WorkerExited():
                 self.exits[Worker(event.round, event.local_rank)] = event.status
             case SpawnerLost():
                 self.spawner_lost = True
-            case AgentTimerFired():
+            case NodeTimerFired():
                 self.waited_in_vain |= event.name == UNKILLABLE_TIMER
                 if event.name == GRACE_TIMER and effects:
                     self.check_grace()
@@ -77,7 +77,7 @@ class WatchedNode(Node):
             self.check_effect(effect)
         assert not any(isinstance(effect, Finish) for effect in effects[:-1])
 
-    def check_effect(self, effect: AgentEffect) -> None:
+    def check_effect(self, effect: NodeEffect) -> None:
         prepares = isinstance(effect, StartWorkers | StartZygote | DropZygote)
         assert not (prepares and self.asked_to_end), f"after EndSpawner: {effect}"
         match effect:
@@ -91,7 +91,7 @@ class WatchedNode(Node):
                 self.check_start(effect)
             case Say():
                 assert effect.text
-            case WakeAgent():
+            case WakeNode():
                 assert effect.after_s >= 0
             case Finish():
                 self.check_outcome(effect.outcome)

@@ -24,7 +24,7 @@ from holdfast.core.protocol.model import (
     ExitStatus,
     Failure,
     Outcome,
-    Tenure,
+    Term,
 )
 
 LONG = "x" * 100_000
@@ -91,7 +91,7 @@ def test_characters_that_take_many_bytes_fit_too(character: str) -> None:
 def test_a_document_comes_back_as_it_was(outcome: Outcome | None) -> None:
     written = document(outcome)
     assert decode(encode(written)) == written
-    assert written.tenure == Tenure(10**12, 10**6)
+    assert written.term == Term(10**12, 10**6)
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"\xff", b'{"instance": "x"}'])
@@ -120,7 +120,7 @@ def forged(ledger: dict[str, object] | None = None, **changes: object) -> bytes:
 
 def test_a_genuine_document_is_read() -> None:
     read = decode(forged())
-    assert (read.tenure, read.ledger.size, read.ledger.done) == (Tenure(7, 2), 2, (1,))
+    assert (read.term, read.ledger.size, read.ledger.done) == (Term(7, 2), 2, (1,))
     over = decode(forged({"outcome": SUCCESS, "size": 0, "done": [], "leader_seat": None}))
     assert over.ledger.outcome == Outcome("succeeded", "", 0)
 

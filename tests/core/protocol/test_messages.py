@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast.core.protocol.messages import FromNode, NodeGreeted, Seen, Standing
-from holdfast.core.protocol.model import NodeInfo, Tenure
+from holdfast.core.protocol.messages import FromNode, NodeGreeted, RoundReport, Seen
+from holdfast.core.protocol.model import NodeInfo, Term
 
 decoder = msgspec.msgpack.Decoder(FromNode)
 
@@ -14,8 +14,8 @@ decoder = msgspec.msgpack.Decoder(FromNode)
 def greeting(slots: int = 1, size: int = 2, rank: int = 0, charges: int = 0) -> NodeGreeted:
     return NodeGreeted(
         NodeInfo("a-1", "a", slots),
-        seen=Seen(Tenure(1, 1), 1, charges),
-        standing=Standing(1, rank, size, "running"),
+        seen=Seen(Term(1, 1), 1, charges),
+        standing=RoundReport(1, rank, size, "running"),
     )
 
 

@@ -9,7 +9,7 @@ from holdfast.core.coordinator.leases import NodeGone, NodeSuspected
 from holdfast.core.node import step as agent
 from holdfast.core.node.contact import greeting
 from holdfast.core.node.io import Told
-from holdfast.core.node.state import AgentState
+from holdfast.core.node.state import NodeState
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol.messages import (
     NodeDraining,
@@ -18,7 +18,7 @@ from holdfast.core.protocol.messages import (
     StopRound,
     Welcomed,
 )
-from holdfast.core.protocol.model import NodeInfo, Tenure
+from holdfast.core.protocol.model import NodeInfo, Term
 from holdfast.core.protocol.naming import Names, on_itself
 
 from ..coordinator.coordinated_job import Job
@@ -108,7 +108,7 @@ def test_a_returning_node_that_was_renamed_is_known_by_its_new_name() -> None:
 
 
 def test_a_failure_is_told_under_the_name_of_its_node() -> None:
-    state = AgentState(replace(JobConfig("job", Program("script", "x")), max_nodes=2), "b", "vm")
-    agent.step(state, Told(Welcomed(name="vm/2"), Tenure(1, 1)), 0.0)
+    state = NodeState(replace(JobConfig("job", Program("script", "x")), max_nodes=2), "b", "vm")
+    agent.step(state, Told(Welcomed(name="vm/2"), Term(1, 1)), 0.0)
     assert state.name == "vm/2"
     assert greeting(state, 0.0).info.name == "vm/2"

@@ -6,7 +6,7 @@ Rules
 - Beside what holds of every job (`story.py`, `nodes_job.py`), each test that ends checks:
   - The document only ever went forward: instance and epoch, round and charges, each version
     written on top of the one before, and by a node that led.
-  - No node did anything because of a message of a tenure older than one that it had heard of.
+  - No node did anything because of a message of a term older than one that it had heard of.
   - Of the whole job nothing is left in etcd but the document, with its outcome, and that will
     be forgotten within a minute.
 
@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from holdfast.core.node.io import Told
 from holdfast.core.protocol.document import LIMIT_BYTES, Document, decode
-from holdfast.core.protocol.model import Tenure
+from holdfast.core.protocol.model import Term
 from holdfast.observe import journal
 
 from ...etcd_cluster import QUICK_ELECTIONS, EtcdCluster, EtcdOptions, EtcdPlace
@@ -187,14 +187,14 @@ class EtcdJob(NodesJob):
     def takeover(self, since: float, lost: Agent) -> Takeover:
         """What the journals say of the first takeover after a moment in which one was lost."""
         beginnings = [
-            (step.at, header.node, step.beginning.tenure)
+            (step.at, header.node, step.beginning.term)
             for header, steps in self.journals()
             for step in steps
             if isinstance(step, journal.CoordinatorBegan) and step.at > since
         ]
-        began, leader, tenure = min(beginnings, key=lambda beginning: beginning[0])
+        began, leader, term = min(beginnings, key=lambda beginning: beginning[0])
         told = [
-            _first_told(steps, tenure)
+            _first_told(steps, term)
             for header, steps in self.journals()
             if header.node != leader and header.host != lost.host.name
         ]
@@ -218,7 +218,7 @@ class EtcdJob(NodesJob):
         assert versions, "there is no document"
         for newer, older in pairwise(versions):
             new, old = newer.document, older.document
-            order = (old.tenure, old.ledger.round), (new.tenure, new.ledger.round)
+            order = (old.term, old.ledger.round), (new.term, new.ledger.round)
             assert order[0] <= order[1], f"{old}\n{new}"
             assert old.ledger.round <= new.ledger.round, f"{old}\n{new}"
             assert old.ledger.charges <= new.ledger.charges, f"{old}\n{new}"
@@ -238,15 +238,15 @@ class EtcdJob(NodesJob):
             version = self.version(version.revision - 1)
 
     def check_obedience(self) -> None:
-        """Nobody did anything because of a message from a tenure that was over."""
+        """Nobody did anything because of a message from a term that was over."""
         for header, steps in self.journals():
-            highest = Tenure()
+            highest = Term()
             for step in steps:
-                if isinstance(step, journal.AgentStep) and isinstance(step.event, Told):
-                    tenure = step.event.tenure
-                    obeyed = tenure < highest and step.effects
-                    assert not obeyed, f"{header.node} obeyed {step} after tenure {highest}"
-                    highest = max(highest, tenure)
+                if isinstance(step, journal.NodeStep) and isinstance(step.event, Told):
+                    term = step.event.term
+                    obeyed = term < highest and step.effects
+                    assert not obeyed, f"{header.node} obeyed {step} after term {highest}"
+                    highest = max(highest, term)
 
     def check_what_is_left_in_etcd(self) -> None:
         """The outcome, for a minute; soon nothing else."""
@@ -295,9 +295,9 @@ def _version(pair: dict) -> Version:
     )
 
 
-def _first_told(steps: list[journal.Step], tenure: Tenure) -> float | None:
+def _first_told(steps: list[journal.Step], term: Term) -> float | None:
     for step in steps:
-        told = step.event if isinstance(step, journal.AgentStep) else None
-        if isinstance(told, Told) and told.tenure == tenure:
+        told = step.event if isinstance(step, journal.NodeStep) else None
+        if isinstance(told, Told) and told.term == term:
             return step.at
     return None

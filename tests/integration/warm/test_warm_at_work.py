@@ -123,7 +123,7 @@ SCRIPTS = {
         breakpoint()
         print('after')
         """,
-    "a question reads standard input": """
+    "a request reads standard input": """
         import sys
         print(input('name? '))
         print(repr(sys.stdin.readline()), repr(sys.stdin.buffer.read()))
@@ -169,7 +169,7 @@ SCRIPTS = {
         "exit handlers run after an error",
         "objects are finalized",
         "replaced streams",
-        "a question reads standard input",
+        "a request reads standard input",
     )
 )
 @pytest.mark.parametrize("what", SCRIPTS)

@@ -61,7 +61,7 @@ def test_late_imports_are_learned(program, installed) -> None:
     env = {"PYTHONPATH": str(library), "XDG_CACHE_HOME": str(program.folder.parent / "cache")}
     program.run("warm", "program.py", env=env)
     again = program.run("warm", "program.py", env=env)
-    assert again.events("AgentStarted")[0]["late"] == ["package"]
+    assert again.events("NodeStarted")[0]["late"] == ["package"]
     assert again.stdout == b"package\n"
 
 

@@ -98,7 +98,7 @@ def test_the_next_launch_knows_it_from_the_start(late) -> None:
     cold = late("cold")
     late("warm", WAITS="1")
     run = late("warm")
-    assert run.events("AgentStarted")[0]["late"]
+    assert run.events("NodeStarted")[0]["late"]
     assert "later" in run.events("ZygoteReady")[0]["late"]
     assert output_of(run) == output_of(cold)
 
@@ -108,13 +108,13 @@ def test_what_a_program_imports_that_is_itself_installed_is_learned(late) -> Non
     late.program._replace(folder=library).write({"installed.py": PROGRAM})
     learning = late("warm", "-m", "installed", WAITS="1")
     assert learning.starts == [True, True]
-    assert "later" in late("warm", "-m", "installed").events("AgentStarted")[0]["late"]
+    assert "later" in late("warm", "-m", "installed").events("NodeStarted")[0]["late"]
 
 
 def test_a_program_that_has_changed_is_learned_anew(late) -> None:
     late("warm", WAITS="1")
     late.program.write({"program.py": PROGRAM + "\n    print('more')\n"})
-    assert "late" not in late("warm").events("AgentStarted")[0]
+    assert "late" not in late("warm").events("NodeStarted")[0]
 
 
 def test_of_a_package_that_asks_for_its_rank_late_only_that_is_left_out(late) -> None:
@@ -135,7 +135,7 @@ def test_of_a_package_that_asks_for_its_rank_late_only_that_is_left_out(late) ->
     assert unfit["asks"] == "it reads RANK when imported"
     assert unfit["settings"] == "it uses LEVEL when imported, which the program sets first"
     again = late("warm", "asking.py")
-    assert set(again.events("AgentStarted")[0]["avoid"]) == {"asks", "settings"}
+    assert set(again.events("NodeStarted")[0]["avoid"]) == {"asks", "settings"}
 
 
 SHOWS = {
@@ -351,7 +351,7 @@ def test_what_is_imported_behind_an_effect_is_ahead_at_the_first_launch(program,
         """
     env = {"PYTHONPATH": str(library), "XDG_CACHE_HOME": str(library)}
     run = same("program.py", files={"program.py": script}, env=env)
-    assert run.events("AgentStarted")[0]["late"] == ["calm", "noisy", "mixed"]
+    assert run.events("NodeStarted")[0]["late"] == ["calm", "noisy", "mixed"]
     assert run.events("ZygoteReady")[0]["late"] == ["calm"]
     assert run.stdout.startswith(b"first\nsecond 1\nnoise\n")
     assert b"DEBUG noisy starts <module>" in run.stderr
@@ -374,7 +374,7 @@ def test_what_comes_first_of_the_standard_library_brings_nothing_else(program, s
         """
     env = {"PYTHONPATH": str(library), "XDG_CACHE_HOME": str(library)}
     run = same("program.py", files={"program.py": script}, env=env)
-    assert run.events("AgentStarted")[0]["late"] == ["draws"]
+    assert run.events("NodeStarted")[0]["late"] == ["draws"]
     assert run.stdout.startswith(b"first False False\nsecond False\ndraws\n")
 
 

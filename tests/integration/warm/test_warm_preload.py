@@ -182,7 +182,7 @@ def test_where_only_a_worker_can_go_on_it_is_forked_there(program, library, what
 
 @pytest.mark.thorough(but=("a copy of the environment", "names only"))
 @pytest.mark.parametrize("what", NO_QUESTION)
-def test_what_all_workers_share_or_is_put_right_is_no_question(program, library, what) -> None:
+def test_what_all_workers_share_or_is_put_right_is_no_request(program, library, what) -> None:
     warm = use(program, library, NO_QUESTION[what])
     (ready,) = warm.events("ZygoteReady")
     assert "import unfit" in ready["preloaded"]
@@ -238,7 +238,7 @@ def test_a_module_that_never_returns_is_given_up(program, library) -> None:
         "cold but asked to be warm", "program.py", env={"PYTHONPATH": str(library)},
         options=("--preload=endless", "--preload-timeout=1"),
     )  # fmt: skip
-    assert run.events("AgentTimerFired")
+    assert run.events("NodeTimerFired")
     assert run.starts == [False]
     assert (run.status, run.stdout) == (0, b"done\n")
     assert "preloading took more than 1 s" in run.console

@@ -12,7 +12,7 @@ from holdfast.core.coordinator import step as coordinator
 from holdfast.core.coordinator.state import CoordinatorState, Succession
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.document import Document, Ledger
-from holdfast.core.protocol.model import Tenure
+from holdfast.core.protocol.model import Term
 
 TYPE_CHECKING = False  # As in `typing`, without its import.
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Beginning(Struct, frozen=True, omit_defaults=True):
     """What a coordinator begins with."""
 
-    tenure: Tenure = Tenure(1, 1)
+    term: Term = Term(1, 1)
     embedded: bool = True
     leader: str = ""
     ledger: Ledger | None = None
@@ -39,8 +39,8 @@ class Beginning(Struct, frozen=True, omit_defaults=True):
         """The coordinator at its first moment."""
         follows = None if self.embedded else Succession(self.leader, self.successors)
         if self.ledger is None:
-            return CoordinatorState(config, tenure=self.tenure, succession=follows)
-        state = coordinator.take_over(config, self.tenure, self.ledger, now, self.gone_after_s)
+            return CoordinatorState(config, term=self.term, succession=follows)
+        state = coordinator.take_over(config, self.term, self.ledger, now, self.gone_after_s)
         state.succession = follows
         if self.dead_seat is not None:
             coordinator_inheriting.begin_without(state, self.dead, self.dead_seat, now)
@@ -54,11 +54,11 @@ def next_life(config: JobConfig, written: Document | None, instance: int) -> Beg
     died before everybody knew: those who have not heard so are told, and nobody runs it anew.
     """
     if written is None:
-        return Beginning(Tenure(instance, 1), ledger=Ledger())
-    tenure = Tenure(written.instance, written.epoch + 1)
+        return Beginning(Term(instance, 1), ledger=Ledger())
+    term = Term(written.instance, written.epoch + 1)
     if written.ledger.outcome is not None:
-        return Beginning(tenure, ledger=written.ledger)
-    return Beginning(tenure, ledger=written.ledger, gone_after_s=config.leases.gone_after_s)
+        return Beginning(term, ledger=written.ledger)
+    return Beginning(term, ledger=written.ledger, gone_after_s=config.leases.gone_after_s)
 
 
 def elected(config: JobConfig, node: str, lead: Lead) -> Beginning:
@@ -70,7 +70,7 @@ def elected(config: JobConfig, node: str, lead: Lead) -> Beginning:
     leases, document = config.leases, lead.document
     held_s = leases.hold_s * (1 + leases.drift) if lead.holder_possible else 0.0
     return Beginning(
-        document.tenure,
+        document.term,
         embedded=False,
         leader=node,
         ledger=document.ledger,

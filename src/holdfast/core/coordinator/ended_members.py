@@ -58,14 +58,14 @@ def _ended(
         case NodeSeat(node=node) if node in state.members:
             return ending.gone(state, node, WHY, now, ended=True)
         case NodeSeat(node=node) if isinstance(current, StoppingRound):
-            if node not in current.accounted:  # It died with the last coordinator.
-                current.accounted[node] = "gone"
+            if node not in current.exited:  # It died with the last coordinator.
+                current.exited[node] = "gone"
                 ending.note_loss(current, about)
         case UnreportedSeat():
             effects = ending.end(state, current, StopCause("loss", about), now)
             current.seats.lose(one.seat)
             ending.note_loss(state.round, about)
             if not current.seats.unreported:
-                ending.nobody_is_missing(state, now)
+                ending.finish_takeover(state, now)
             return effects
     return []

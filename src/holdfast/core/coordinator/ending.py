@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from holdfast.core.coordinator import judging as judging
 from holdfast.core.coordinator import losses as losses
 from holdfast.core.coordinator import saving as saving
-from holdfast.core.coordinator import standstill as standstill
+from holdfast.core.coordinator import stalls as stalls
 from holdfast.core.coordinator.io import (
     CoordinatorEffect,
     Disconnect,
@@ -58,8 +58,8 @@ from holdfast.core.protocol.messages import (
     FailuresDescribed,
     NodeDraining,
     NodeLeft,
+    RoundReport,
     RoundStopped,
-    Standing,
     WorkersFailed,
     WorkersSucceeded,
 )
@@ -121,8 +121,8 @@ def _is_back(
     state: CoordinatorState, current: AnyRound | None, node: str, *, idle: bool = False
 ) -> None:
     assert isinstance(current, StoppingRound), "a member is back in a round that nobody stopped"
-    if current.accounted.get(node) != "idle":
-        current.accounted[node] = "idle" if idle else "back"
+    if current.exited.get(node) != "idle":
+        current.exited[node] = "idle" if idle else "back"
     member = state.members.get(node)
     if member is not None:
         member.round = 0
@@ -174,10 +174,10 @@ def succeeded(
     current.course.succeeded.add(node)
     if state.succession is not None and node == state.succession.leader:
         note_done(state, current, node)
-    standstill.finished(current.course)
+    stalls.finished(current.course)
     # It may have been the only one that did not stand still.
     closed = judging.close_if_all_succeeded(state, current)
-    return closed or [*_expect_exits(current), *standstill.look(state)]
+    return closed or [*_expect_exits(current), *stalls.look(state)]
 
 
 def _expect_exits(current: ToldRound) -> list[CoordinatorEffect]:
@@ -217,7 +217,7 @@ def stopped(
 
 
 def stands(
-    state: CoordinatorState, current: ToldRound, node: str, standing: Standing, now: float
+    state: CoordinatorState, current: ToldRound, node: str, standing: RoundReport, now: float
 ) -> list[CoordinatorEffect]:
     """A member of the current round has greeted again: take what it says about the round."""
     member = state.members[node]
@@ -242,7 +242,7 @@ def stands(
     return effects + saving.tell_again(state.round, node, now)
 
 
-def nobody_is_missing(state: CoordinatorState, now: float) -> None:
+def finish_takeover(state: CoordinatorState, now: float) -> None:
     """All have reported, or must be gone: nobody's leases are held by an earlier coordinator."""
     current = state.round
     missing = missing_reports(current)
@@ -298,7 +298,7 @@ def gone(
         losses.gone(state, current, (node, member.name), ended)
     lost = _without(state, node, (member.name, f"was lost: {reason}"), now)
     stopping = state.round
-    if is_loss and isinstance(stopping, StoppingRound) and stopping.accounted.get(node) == "gone":
+    if is_loss and isinstance(stopping, StoppingRound) and stopping.exited.get(node) == "gone":
         stopping.lost_hosts.add(member.info.host)
     return [Disconnect(node), *lost]
 
@@ -314,7 +314,7 @@ def left(
         if message.signal is None and state.end is not None:
             state.end.unaware.add(node)  # It waits to be told how its job ended.
         return effects
-    if message.stays_out:
+    if message.unfit:
         return [Explain(f"{member.name} stays out: {message.reason}", member.name)]
     current = state.round
     if not isinstance(current, FormingRound | None) and node in current.seats:
@@ -353,9 +353,9 @@ def _without(
             current.leaving.pop(node, None)
             saving.without(current, node)
         case StoppingRound():
-            if current.accounted.get(node) in ("back", "idle"):
+            if current.exited.get(node) in ("back", "idle"):
                 return []
-            current.accounted[node] = "gone"
+            current.exited[node] = "gone"
     if not isinstance(current, FormingRound) and node in current.course.succeeded:
         note_done(state, current, node)
         return []
@@ -475,7 +475,7 @@ def _missing(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     reason = f"of round {current.number} did not report to the new coordinator"
     effects = end(state, current, StopCause("loss", f"{nodes} {reason}"), now)
     current.seats.give_up()
-    nobody_is_missing(state, now)
+    finish_takeover(state, now)
     note_loss(state.round, f"node {missing[0] + 1} {reason}")
     return effects
 

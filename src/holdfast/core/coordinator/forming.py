@@ -104,7 +104,7 @@ def _candidates(state: CoordinatorState, now: float) -> tuple[int, float | None]
     fixed = state.config.has_fixed_ranks
     if fixed and _is_gathering(state):
         return len(state.ready), None  # At most so many, and far from enough.
-    all_may = not state.penalties and not _kept_out(state, now)
+    all_may = not state.penalties and not _quarantined(state, now)
     if not fixed and all_may and (len(state.roles) < 2 or not state.holders):
         return len(state.ready), None  # A seat is a role's only once one of that role held it.
     able = _able(state, now)
@@ -123,7 +123,7 @@ def _places(state: CoordinatorState, able: list[str]) -> int:
 
 def _next_return(state: CoordinatorState, now: float) -> float:
     """When the first host of those that sit out may come back."""
-    kept = _kept_out(state, now).values()
+    kept = _quarantined(state, now).values()
     pausing = (one.until for one in state.penalties.values() if now < one.until)
     return min((*pausing, *(record.until for record in kept)))
 
@@ -157,17 +157,17 @@ def _in_order(state: CoordinatorState) -> tuple[str, ...]:
 
 def _able(state: CoordinatorState, now: float) -> list[str]:
     """Who may sit: without those that are kept out, as far as the job can do without them."""
-    able, kept_out = _told_apart(state, now)
-    for name in kept_out:
+    able, quarantined = _split_quarantined(state, now)
+    for name in quarantined:
         if _places(state, able) >= state.min_nodes:
             break
         able.append(name)
     return able
 
 
-def _told_apart(state: CoordinatorState, now: float) -> tuple[list[str], list[str]]:
+def _split_quarantined(state: CoordinatorState, now: float) -> tuple[list[str], list[str]]:
     """Who may sit, and who is kept out: those whose time is over soonest in front."""
-    kept = _kept_out(state, now)
+    kept = _quarantined(state, now)
     present = [name for name in state.ready if not _pauses(state, name, now)]
     if not kept:
         return present, []
@@ -178,7 +178,7 @@ def _told_apart(state: CoordinatorState, now: float) -> tuple[list[str], list[st
     return [name for name in present if name not in held], sorted(held, key=held.__getitem__)
 
 
-def _kept_out(state: CoordinatorState, now: float) -> dict[int, HostRecord]:
+def _quarantined(state: CoordinatorState, now: float) -> dict[int, HostRecord]:
     """The hosts that are kept out now; what knows of that is loaded once there is any."""
     if not state.hosts:
         return {}
@@ -242,11 +242,11 @@ def _prepare(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     state.version += 1
     wait = state.wait
     wait.reason = ""
-    wait.note = "; ".join(filter(None, (wait.note, _about_kept_out(state, seated, now))))
+    wait.note = "; ".join(filter(None, (wait.note, _about_quarantined(state, seated, now))))
     wait.newcomer_since = wait.enough_since = wait.short_since = None
     state.round = FormingRound(
         state.round_number,
-        state.tenure.instance,
+        state.term.instance,
         seats_of(members),
         state.version,
         formed_at=now,
@@ -261,8 +261,8 @@ def _prepare(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     return []
 
 
-def _about_kept_out(state: CoordinatorState, seated: tuple[NodeInfo, ...], now: float) -> str:
-    if not _kept_out(state, now):
+def _about_quarantined(state: CoordinatorState, seated: tuple[NodeInfo, ...], now: float) -> str:
+    if not _quarantined(state, now):
         return ""
     from holdfast.core.coordinator import quarantine
 
@@ -332,7 +332,7 @@ def stand_by(state: CoordinatorState, node: str, now: float) -> list[Coordinator
         return [Tell(node, StandBy(reason))]
     if current is None:
         return _displaced_by(state, node)
-    if _kept_out(state, now):
+    if _quarantined(state, now):
         from holdfast.core.coordinator import quarantine
 
         if reason := quarantine.standing(state, node, now):
@@ -422,7 +422,7 @@ def _newcomers(state: CoordinatorState, current: RunningRound | InheritedRound, 
     """How many wait for whom there would be a seat. Who sits out is looked for when it may come."""
     waiting = list(state.ready)
     if state.ready and (state.penalties or state.hosts):
-        waiting, _ = _told_apart(state, now)
+        waiting, _ = _split_quarantined(state, now)
         if len(waiting) < len(state.ready):
             state.looks["room"] = _next_return(state, now)
     if not waiting or len(state.roles) < 2:

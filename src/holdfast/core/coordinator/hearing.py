@@ -32,11 +32,11 @@ from holdfast.core.protocol.messages import (
     NodeGreeted,
     NodeJoined,
     NodeLeft,
-    QuestionAnswered,
-    QuestionAsked,
+    RequestAnswered,
+    RequestMade,
+    RoundReport,
     RoundStopped,
     Seen,
-    Standing,
     WorkersFailed,
 )
 from holdfast.core.protocol.model import Failure, Outcome
@@ -62,7 +62,7 @@ def objection(
         return None  # Whom nobody knows has no lease, and gets no answer.
     if isinstance(message, NodeGreeted):
         return _in_greeting(state, node, message)
-    if isinstance(message, QuestionAsked | QuestionAnswered):
+    if isinstance(message, RequestMade | RequestAnswered):
         return None  # Nor does it get one to what it asks.
     if not (has_greeted and node in state.members) and state.outcome is None:
         return Objection("greeting", "a node has to greet before it says anything else")
@@ -94,7 +94,7 @@ def _name(node: str, said: str) -> Objection | None:
     return Objection("name", f"{node} spoke under the name {said}")
 
 
-def _standing(state: CoordinatorState, node: str, standing: Standing | None) -> Objection | None:
+def _standing(state: CoordinatorState, node: str, standing: RoundReport | None) -> Objection | None:
     if standing is None:
         return None
     # Ranks are not compared: it may stand in a round of another life of the job.
@@ -102,7 +102,7 @@ def _standing(state: CoordinatorState, node: str, standing: Standing | None) -> 
 
 
 def _memory(state: CoordinatorState, seen: Seen) -> Objection | None:
-    ours, theirs = state.tenure, seen.tenure
+    ours, theirs = state.term, seen.term
     epoch = ours.epoch if theirs.instance == ours.instance else 0
     is_true = (
         seen.round <= state.round_number + LEAP
@@ -111,7 +111,7 @@ def _memory(state: CoordinatorState, seen: Seen) -> Objection | None:
     )
     if is_true:
         return None
-    said = f"round {seen.round} under tenure {theirs}"
+    said = f"round {seen.round} under term {theirs}"
     return Objection("memory", f"a node claims to have seen {said}, which cannot be")
 
 

@@ -28,7 +28,7 @@ from holdfast.core.coordinator.round import (
 )
 from holdfast.core.coordinator.state import CoordinatorState, Member
 from holdfast.core.protocol.document import roll
-from holdfast.core.protocol.messages import Standing
+from holdfast.core.protocol.messages import RoundReport
 from holdfast.core.protocol.naming import host_of
 
 WITNESSES = 2
@@ -63,7 +63,7 @@ def remembered(state: CoordinatorState, node: str, charges: int) -> int:
     return believed if policy.window_s is not None else min(believed, policy.max_restarts)
 
 
-def take_seat(current: ToldRound, standing: Standing, node: str) -> None:
+def take_seat(current: ToldRound, standing: RoundReport, node: str) -> None:
     """A node says that it is a member, and on which seat."""
     seats, rank = current.seats, standing.group_rank
     if node in seats:
@@ -76,7 +76,7 @@ def take_seat(current: ToldRound, standing: Standing, node: str) -> None:
             current.course.done.discard(rank)
 
 
-def reported(state: CoordinatorState, standing: Standing, now: float) -> list[CoordinatorEffect]:
+def reported(state: CoordinatorState, standing: RoundReport, now: float) -> list[CoordinatorEffect]:
     """A member has said where it stands. When all have, and all still run, the round goes on."""
     current = state.round
     if not isinstance(current, InheritedRound | StoppingRound) or current.missing is None:
@@ -86,7 +86,7 @@ def reported(state: CoordinatorState, standing: Standing, now: float) -> list[Co
         _first_report(state, current.missing, now)
     if current.seats.unreported:
         return []
-    ending.nobody_is_missing(state, now)
+    ending.finish_takeover(state, now)
     if isinstance(current, StoppingRound):
         current.started_at = now
         return []
@@ -131,10 +131,10 @@ def look(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
 def _bury(state: CoordinatorState, current: StoppingRound, now: float) -> None:
     """The member that died with the last coordinator is gone, once nothing of it can be left."""
     departed = current.departed
-    if departed is None or now < departed.gone_at or departed.node in current.accounted:
+    if departed is None or now < departed.gone_at or departed.node in current.exited:
         return
     state.looks.pop("departed", None)
-    current.accounted[departed.node] = "gone"
+    current.exited[departed.node] = "gone"
     current.lost_hosts.add(host_of(departed.node))
     ending.note_loss(current, _about(departed.node))
 
@@ -178,8 +178,8 @@ def _close_if_never_run(
     members.sort(key=lambda name: _by_state(state.members[name]))
     for rank, name in zip(seats.unreported_ranks(), members, strict=True):
         seats.take(rank, name)
-        stopping.accounted[name] = "back"
-    ending.nobody_is_missing(state, now)
+        stopping.exited[name] = "back"
+    ending.finish_takeover(state, now)
     return effects
 
 

@@ -9,7 +9,7 @@ from msgspec import field
 from holdfast.core.coordinator.leases import NodeGone, NodeHeardAgain, NodeSuspected
 from holdfast.core.protocol.document import Ledger, NodeLimits
 from holdfast.core.protocol.messages import FromNode, ToNode
-from holdfast.core.protocol.model import Endpoint, Record, Tenure
+from holdfast.core.protocol.model import Endpoint, Record, Term
 
 Topic = Literal["", "restart", "re-form", "waiting"]
 """What an explanation is about: a round that follows at a charge or free of it, or a wait."""
@@ -30,7 +30,7 @@ class Written(Record, frozen=True):
     version: int
 
 
-class HeldUp(Record, frozen=True):
+class LoopDelayed(Record, frozen=True):
     """The coordinator itself stood still for this long: a check that was due came late."""
 
     late_s: float
@@ -59,7 +59,7 @@ class CoordinatorTimerFired(Record, frozen=True):
 
 
 class Tell(Record, frozen=True):
-    """Send this to a node, under the coordinator's tenure; lost if it has no connection."""
+    """Send this to a node, under the coordinator's term; lost if it has no connection."""
 
     node: str
     message: ToNode
@@ -103,15 +103,15 @@ class Refuse(Record, frozen=True):
 
 
 class Raise(Record, frozen=True):
-    """Speak under this tenure from now on: nodes remember an earlier life of the job."""
+    """Speak under this term from now on: nodes remember an earlier life of the job."""
 
-    tenure: Tenure
+    term: Term
 
 
 class Depose(Record, frozen=True):
-    """Somebody leads under a higher tenure: say nothing more."""
+    """Somebody leads under a higher term: say nothing more."""
 
-    tenure: Tenure
+    term: Term
 
 
 class Resign(Record, frozen=True):
@@ -151,7 +151,7 @@ CoordinatorEvent = (
     | NodeSuspected
     | NodeHeardAgain
     | NodeGone
-    | HeldUp
+    | LoopDelayed
     | HandOverAsked
     | OperatorAsked
     | CoordinatorTimerFired

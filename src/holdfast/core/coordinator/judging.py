@@ -92,7 +92,7 @@ def _with_early_ends(
 def _who_has_state(state: CoordinatorState, ended: StoppingRound) -> tuple[str, ...]:
     """By group rank: who ran the round, or had run an earlier one when it got its seat."""
     earlier = set(state.former)
-    rest = ended.accounted
+    rest = ended.exited
     here = [name for name in ended.seats.nodes() if rest.get(name) != "gone"]
     return tuple(
         name

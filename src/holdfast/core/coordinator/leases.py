@@ -4,7 +4,7 @@ Two sides that never compare clocks: each counts on its own, and only durations 
 
 Rules of the node (`NodeLease`)
 1. The lease ends `lease_s` after the node *sent* the last heartbeat that was answered under
-   the highest tenure it knows. Counted from the answer, a slow network would lengthen it.
+   the highest term it knows. Counted from the answer, a slow network would lengthen it.
 2. Workers are asked to stop `stop_reserve_s` before its end, and killed at its end.
 3. Nothing is started without a lease that is still good.
 
@@ -63,7 +63,7 @@ class NodeLease(Struct):
         return True
 
     def forget(self) -> None:
-        """Under a new tenure only its own answers count; what was granted stays granted."""
+        """Under a new term only its own answers count; what was granted stays granted."""
         self.sent = {}
 
     @property

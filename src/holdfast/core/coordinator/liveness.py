@@ -13,7 +13,7 @@ Rules
 3. A greeting begins anew: what was to be told to that node before and has not been sent is
    forgotten by whoever sends, because the coordinator takes it for lost, and answers with all
    that the node has to know.
-4. Questions about the job (`question_desk`) are seen to here as well: they decide nothing.
+4. Requests about the job (`request_routing`) are seen to here as well: they decide nothing.
 5. What a node may not say (`core.coordinator.hearing`) goes nowhere: it renews no lease and is no
    step.
 """
@@ -22,14 +22,14 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-from holdfast.core.coordinator import hearing, question_desk
+from holdfast.core.coordinator import hearing, request_routing
 from holdfast.core.coordinator import step as coordinator
 from holdfast.core.coordinator.io import (
     CoordinatorEffect,
     CoordinatorEvent,
     Disconnect,
     Heard,
-    HeldUp,
+    LoopDelayed,
     Refuse,
     Reinstate,
     Revoke,
@@ -37,7 +37,7 @@ from holdfast.core.coordinator.io import (
     WakeCoordinator,
 )
 from holdfast.core.coordinator.leases import LeaseBook
-from holdfast.core.coordinator.question_desk import QuestionDesk
+from holdfast.core.coordinator.request_routing import RequestRouter
 from holdfast.core.coordinator.round import FormingRound, RunningRound
 from holdfast.core.coordinator.state import CoordinatorState
 from holdfast.core.protocol.messages import (
@@ -46,12 +46,12 @@ from holdfast.core.protocol.messages import (
     HeartbeatAnswered,
     NodeGreeted,
     NodeLeft,
-    QuestionAnswered,
-    QuestionAsked,
+    RequestAnswered,
+    RequestMade,
 )
 
 LEASES_TIMER = "leases"
-QUESTIONS_TIMER = "questions"
+REQUESTS_TIMER = "requests"
 
 
 class Taken(Struct, frozen=True):
@@ -73,12 +73,12 @@ class Liveness(Struct):
     """The check that was found to be overdue: the coordinator has been told once."""
     taken: list[Taken] = field(default_factory=list)
     """Steps since somebody last emptied this."""
-    desk: QuestionDesk = field(default_factory=QuestionDesk)
+    desk: RequestRouter = field(default_factory=RequestRouter)
 
 
 def liveness_of(state: CoordinatorState, own_node: str = "") -> Liveness:
     """`own_node` is the one that the coordinator lives on."""
-    return Liveness(state, LeaseBook(state.config.leases), desk=QuestionDesk(own_node))
+    return Liveness(state, LeaseBook(state.config.leases), desk=RequestRouter(own_node))
 
 
 def receive(
@@ -93,15 +93,15 @@ def receive(
         return effects + _heartbeat(liveness, node, message, now)
     if isinstance(message, NodeGreeted):
         liveness.greeted.add(node)
-    if isinstance(message, QuestionAsked | QuestionAnswered):
-        return effects + _question(liveness, node, message, now)
+    if isinstance(message, RequestMade | RequestAnswered):
+        return effects + _request(liveness, node, message, now)
     if isinstance(message, NodeGreeted) and liveness.state.config.max_nodes > 1:
         liveness.book.connected(node, now)
         effects += _heartbeat(liveness, node, Heartbeat(message.heartbeat), now)
     if isinstance(message, NodeLeft):
         liveness.greeted.discard(node)
         liveness.book.forget(node)
-        effects += question_desk.gone(liveness.desk, liveness.state, node)
+        effects += request_routing.gone(liveness.desk, liveness.state, node)
     return effects + decide(liveness, Heard(node, message), now)
 
 
@@ -116,36 +116,36 @@ def _heartbeat(
     return effects
 
 
-def _question(
-    liveness: Liveness, node: str, message: QuestionAsked | QuestionAnswered, now: float
+def _request(
+    liveness: Liveness, node: str, message: RequestMade | RequestAnswered, now: float
 ) -> list[CoordinatorEffect]:
     desk, state = liveness.desk, liveness.state
-    if isinstance(message, QuestionAnswered):
-        return question_desk.answered(desk, state, node, message)
-    effects = question_desk.asked(desk, state, node, message, now)
+    if isinstance(message, RequestAnswered):
+        return request_routing.answered(desk, state, node, message)
+    effects = request_routing.asked(desk, state, node, message, now)
     for put in [one for one in effects if isinstance(one, Tell)]:
-        # Its connection has ended, and it does not count as gone yet: nobody hears that question.
+        # Its connection has ended, and it does not count as gone yet: nobody hears that request.
         if put.node not in liveness.greeted and put.node not in (node, desk.own_node):
-            effects += question_desk.gone(desk, state, put.node)
-    return effects + _check_questions_again(desk, now)
+            effects += request_routing.gone(desk, state, put.node)
+    return effects + _check_requests_again(desk, now)
 
 
-def check_questions(liveness: Liveness, now: float) -> list[CoordinatorEffect]:
-    """The timer of the questions has fired."""
-    effects = question_desk.expire(liveness.desk, liveness.state, now)
-    return effects + _check_questions_again(liveness.desk, now)
+def check_requests(liveness: Liveness, now: float) -> list[CoordinatorEffect]:
+    """The timer of the requests has fired."""
+    effects = request_routing.expire(liveness.desk, liveness.state, now)
+    return effects + _check_requests_again(liveness.desk, now)
 
 
-def _check_questions_again(desk: QuestionDesk, now: float) -> list[CoordinatorEffect]:
+def _check_requests_again(desk: RequestRouter, now: float) -> list[CoordinatorEffect]:
     due = desk.next_check()
-    return [] if due is None else [WakeCoordinator(QUESTIONS_TIMER, max(0.0, due - now))]
+    return [] if due is None else [WakeCoordinator(REQUESTS_TIMER, max(0.0, due - now))]
 
 
 def disconnected(liveness: Liveness, node: str, now: float) -> list[CoordinatorEffect]:
     """A node's connection ended, in whatever way."""
     liveness.greeted.discard(node)
     liveness.book.disconnected(node, now)
-    lost = question_desk.gone(liveness.desk, liveness.state, node)
+    lost = request_routing.gone(liveness.desk, liveness.state, node)
     return lost + _check_again(liveness, now)
 
 
@@ -194,7 +194,7 @@ def _notice_stall(liveness: Liveness, now: float) -> list[CoordinatorEffect]:
     if due is None or due == liveness.noticed or now - due <= liveness.book.terms.tether_s:
         return []
     liveness.noticed = due
-    return _step(liveness, HeldUp(now - due), now)
+    return _step(liveness, LoopDelayed(now - due), now)
 
 
 def _check_again(liveness: Liveness, now: float) -> list[CoordinatorEffect]:

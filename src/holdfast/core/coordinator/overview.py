@@ -14,7 +14,7 @@ from holdfast.core.coordinator.round import (
 )
 from holdfast.core.coordinator.state import CoordinatorState, Member, name_of
 from holdfast.core.protocol.bounds import TEXT_MOST, cut
-from holdfast.core.protocol.questions import (
+from holdfast.core.protocol.requests import (
     NODES_TOLD_MOST,
     Condition,
     JobAsked,
@@ -26,11 +26,11 @@ from holdfast.core.protocol.questions import (
 )
 
 
-def overview(liveness: Liveness, question: JobAsked, now: float) -> JobTold:
+def overview(liveness: Liveness, request: JobAsked, now: float) -> JobTold:
     state, own = liveness.state, liveness.desk.own_node
     current, config = state.round, state.config
-    last = question.first_node + NODES_TOLD_MOST
-    nodes = islice(state.members, question.first_node, last)
+    last = request.first_node + NODES_TOLD_MOST
+    nodes = islice(state.members, request.first_node, last)
     course = None if current is None or isinstance(current, FormingRound) else current.course
     return JobTold(
         run_id=config.run_id,

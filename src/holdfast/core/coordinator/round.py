@@ -23,7 +23,7 @@ from msgspec import Struct, field
 
 from holdfast.core.protocol.document import Ledger, roll
 from holdfast.core.protocol.marks import MarkTree
-from holdfast.core.protocol.messages import EndingKind, StopRound, WorkersStood
+from holdfast.core.protocol.messages import EndingKind, StopRound, WorkersStalled
 from holdfast.core.protocol.model import Assignment, Failure
 
 SaveResult = Literal["saved", "nobody looks", "given up"]
@@ -132,7 +132,7 @@ def seats_inherited(written: Ledger) -> RoundSeats:
 
 
 class HangCase(Struct):
-    """The whole job stands still (`core.coordinator.standstill`)."""
+    """The whole job stands still (`core.coordinator.stalls`)."""
 
     node: str
     """On which a worker is to be ended for it; empty where none is."""
@@ -160,8 +160,8 @@ class RoundCourse(Struct):
     described: int = 0
     """How many nodes were asked for all that they know of their failures."""
     furthest_step: int | None = None
-    still: dict[str, WorkersStood] = field(default_factory=dict)
-    """Members whose workers stand still (`core.coordinator.standstill`)."""
+    still: dict[str, WorkersStalled] = field(default_factory=dict)
+    """Members whose workers stand still (`core.coordinator.stalls`)."""
     hang: HangCase | None = None
     """While all of them do."""
     left: dict[str, None] = field(default_factory=dict)
@@ -242,7 +242,7 @@ class StopCause(Struct, frozen=True):
     """Where the workers are that still run says more of it than those that failed."""
 
 
-Rest = Literal["back", "idle", "gone"]
+MemberExit = Literal["back", "idle", "gone"]
 """Why a member is not waited for any more: no process of the round is left on it (*back*), nor ever
 was there one (*idle*: without a lease, or because the word did not reach it); or it is lost, or has
 left (*gone*)."""
@@ -296,7 +296,7 @@ class RunningRound(Struct):
     def stopping(self, cause: StopCause, deadline: float) -> StoppingRound:
         known = (self.number, self.instance, self.seats, self.started_at, cause, deadline)
         stopping = StoppingRound(*known, self.assignments, self.course)
-        stopping.accounted = dict.fromkeys(self.gone, "gone")
+        stopping.exited = dict.fromkeys(self.gone, "gone")
         return stopping
 
 
@@ -323,7 +323,7 @@ class InheritedRound(Struct):
     def stopping(self, cause: StopCause, deadline: float) -> StoppingRound:
         known = (self.number, self.instance, self.seats, self.started_at, cause, deadline)
         stopping = StoppingRound(*known, course=self.course, missing=self.missing)
-        stopping.accounted = dict.fromkeys(self.gone, "gone")
+        stopping.exited = dict.fromkeys(self.gone, "gone")
         return stopping
 
 
@@ -341,7 +341,7 @@ class StoppingRound(Struct):
     course: RoundCourse = field(default_factory=RoundCourse)
     has_run: bool = True
     """Whether any node may have heard of it; one that never ran gave nobody a seat."""
-    accounted: dict[str, Rest] = field(default_factory=dict)
+    exited: dict[str, MemberExit] = field(default_factory=dict)
     """Members that are not waited for any more."""
     lost: str = ""
     """In words: the first member that was lost, or whose lease ended, before it had succeeded."""
@@ -357,11 +357,11 @@ class StoppingRound(Struct):
     @property
     def is_over(self) -> bool:
         """Whether nobody is waited for any more."""
-        return not self.seats.unreported and len(self.accounted) == len(self.seats.ranks)
+        return not self.seats.unreported and len(self.exited) == len(self.seats.ranks)
 
     def awaited(self) -> list[str]:
         """Members that may still have processes of this round, as far as they are known."""
-        return [node for node in self.seats.nodes() if node not in self.accounted]
+        return [node for node in self.seats.nodes() if node not in self.exited]
 
     def order(self) -> StopRound:
         cause = self.cause
@@ -385,7 +385,7 @@ def is_present(current: AnyRound, node: str) -> bool:
         case RunningRound() | InheritedRound():
             return node not in current.gone
         case StoppingRound():
-            return current.accounted.get(node) != "gone"
+            return current.exited.get(node) != "gone"
 
 
 def staying_members(current: FormingRound | RunningRound | InheritedRound) -> int:

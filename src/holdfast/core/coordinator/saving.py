@@ -48,11 +48,11 @@ from holdfast.core.coordinator.round import (
 from holdfast.core.coordinator.state import CoordinatorState, told_round
 from holdfast.core.protocol.bounds import cut
 from holdfast.core.protocol.messages import (
+    RoundReport,
     SaveHeard,
     SaveNow,
     SaveOver,
-    SavingStanding,
-    Standing,
+    SavingReport,
     WorkersSaved,
 )
 
@@ -88,7 +88,7 @@ def _next_number(state: CoordinatorState, current: GoingRound) -> int:
     """One that no member knows (rule 9), though not all may have reported to this coordinator."""
     known = current.course.saves
     if isinstance(current, InheritedRound):
-        known = max(known, state.tenure.epoch << EPOCH_BITS)
+        known = max(known, state.term.epoch << EPOCH_BITS)
     return known + 1
 
 
@@ -149,7 +149,7 @@ def _conclude(current: GoingRound, saving: Saving, result: SaveResult) -> list[C
     return [*told, Explain(ENDS[result] + at)]
 
 
-def stands(state: CoordinatorState, standing: Standing, now: float) -> list[CoordinatorEffect]:
+def stands(state: CoordinatorState, standing: RoundReport, now: float) -> list[CoordinatorEffect]:
     """A node of the round says what it knows of its saves."""
     current = state.round
     if not isinstance(current, RunningRound | InheritedRound):
@@ -182,7 +182,7 @@ def _known_to_be_over(
     return begin(state, current, (saving.about, reason), saving.until, now)
 
 
-def _take_up(current: GoingRound, told: SavingStanding, now: float) -> list[CoordinatorEffect]:
+def _take_up(current: GoingRound, told: SavingReport, now: float) -> list[CoordinatorEffect]:
     """Go on with what an earlier coordinator began, and what it decided."""
     saving, step = current.saving, told.step
     if saving is None:

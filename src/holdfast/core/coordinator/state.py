@@ -1,4 +1,4 @@
-"""What the coordinator remembers, and the small questions asked of it."""
+"""What the coordinator remembers, and the small requests asked of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.core.policy import restarts
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol import marks
 from holdfast.core.protocol.document import DONE_KEPT, HostKept, Ledger, NodeLimits, brief
-from holdfast.core.protocol.model import Blame, Endpoint, NodeInfo, Outcome, Tenure
+from holdfast.core.protocol.model import Blame, Endpoint, NodeInfo, Outcome, Term
 from holdfast.core.protocol.naming import Names, host_of
 
 TYPE_CHECKING = False  # As in `typing`, without its import.
@@ -161,7 +161,7 @@ class CoordinatorState(Struct):
     """Everything the coordinator remembers."""
 
     config: JobConfig
-    tenure: Tenure = Tenure(1, 1)
+    term: Term = Term(1, 1)
     succession: Succession | None = None
     """None where nobody else can lead: what nodes remember of an earlier life is taken over."""
     began_at: float | None = None

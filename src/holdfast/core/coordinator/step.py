@@ -36,7 +36,7 @@ from holdfast.core.coordinator import inheriting as inheriting
 from holdfast.core.coordinator import judging as judging
 from holdfast.core.coordinator import operating as operating
 from holdfast.core.coordinator import saving as saving
-from holdfast.core.coordinator import standstill as standstill
+from holdfast.core.coordinator import stalls as stalls
 from holdfast.core.coordinator.io import (
     CoordinatorEffect,
     CoordinatorEvent,
@@ -46,7 +46,7 @@ from holdfast.core.coordinator.io import (
     Explain,
     HandOverAsked,
     Heard,
-    HeldUp,
+    LoopDelayed,
     OperatorAsked,
     Raise,
     Resign,
@@ -96,29 +96,29 @@ from holdfast.core.protocol.messages import (
     NodeGreeted,
     NodeJoined,
     NodeLeft,
-    QuestionAnswered,
-    QuestionAsked,
+    RequestAnswered,
+    RequestMade,
+    RoundReport,
     RoundStopped,
     SaveHeard,
     Seen,
-    Standing,
     StopRound,
     Welcomed,
     WorkersFailed,
-    WorkersMoved,
     WorkersProgressed,
+    WorkersResumed,
     WorkersSaved,
-    WorkersStood,
+    WorkersStalled,
     WorkersSucceeded,
 )
-from holdfast.core.protocol.model import Tenure
+from holdfast.core.protocol.model import Term
 
 LOOK_TIMER = "look"
 
 
 def take_over(
     config: JobConfig,
-    tenure: Tenure,
+    term: Term,
     written: Ledger,
     now: float,
     gone_after_s: float,
@@ -128,7 +128,7 @@ def take_over(
     `gone_after_s` is how long a node of the last round may still run without having been
     heard here.
     """
-    state = CoordinatorState(config, tenure=tenure, began_at=now)
+    state = CoordinatorState(config, term=term, began_at=now)
     state.version = 1
     state.round_number = written.round
     state.budget.history = [restarts.forgotten(now)] * written.charges
@@ -215,13 +215,13 @@ def _extend(state: CoordinatorState, event: CoordinatorEvent, now: float) -> Non
         state.wake_at = None
     else:
         late_s = 0.0
-    if isinstance(event, HeldUp):
+    if isinstance(event, LoopDelayed):
         late_s = max(late_s, event.late_s)
     if late_s:
-        _held_up(state, late_s)
+        _delayed(state, late_s)
 
 
-def _held_up(state: CoordinatorState, late_s: float) -> None:
+def _delayed(state: CoordinatorState, late_s: float) -> None:
     """We were held up ourselves: what nodes had to do meanwhile, they could not have told us."""
     current = state.round
     if isinstance(current, StoppingRound):
@@ -250,7 +250,7 @@ def _take(state: CoordinatorState, event: CoordinatorEvent, now: float) -> list[
             return _hand_over(state, now)
         case OperatorAsked():
             return operating.asked(state, event, now)
-        case HeldUp() | CoordinatorTimerFired():
+        case LoopDelayed() | CoordinatorTimerFired():
             return []  # A stall has moved the deadlines already.
 
 
@@ -279,10 +279,10 @@ def _heard(state: CoordinatorState, event: Heard, now: float) -> list[Coordinato
             return ending.succeeded(state, node, message)
         case WorkersProgressed():
             return _progressed(state, node, message)
-        case WorkersStood():
-            return standstill.stood(state, node, message)
-        case WorkersMoved():
-            return standstill.moved(state, node, message)
+        case WorkersStalled():
+            return stalls.stood(state, node, message)
+        case WorkersResumed():
+            return stalls.moved(state, node, message)
         case RoundStopped():
             return ending.stopped(state, node, message, now)
         case NodeDraining():
@@ -299,8 +299,8 @@ def _heard(state: CoordinatorState, event: Heard, now: float) -> list[Coordinato
             return ended_members.heard(state, message.ended, now)
         case Heartbeat():
             return []  # Leases are kept beside the coordinator: see `core.coordinator.leases`.
-        case QuestionAsked() | QuestionAnswered():
-            return []  # So are questions: see `core.coordinator.question_desk`.
+        case RequestMade() | RequestAnswered():
+            return []  # So are requests: see `core.coordinator.request_routing`.
 
 
 # Arrivals.
@@ -331,7 +331,7 @@ def _greeted(
 ) -> list[CoordinatorEffect]:
     effects: list[CoordinatorEffect] = []
     if _is_outranked(state, message.seen):
-        return [Depose(message.seen.tenure)]
+        return [Depose(message.seen.term)]
     effects += _inherit(state, message, now)
     if state.end is not None:
         return [*effects, Tell(node, Welcomed()), *_tell_outcome(state.end, node)]
@@ -341,7 +341,7 @@ def _greeted(
         member.last_round = message.standing.round
         member.last_rank = message.standing.group_rank
     effects += _receive(state, member, message)
-    standstill.greeted(state, node)
+    stalls.greeted(state, node)
     effects += _take_standing(state, node, message.standing, now)
     update_ready(state, node)
     if state.outcome is not None:
@@ -355,7 +355,7 @@ def _greeted(
         wish = NodeDraining(message.draining, message.within_s)
         effects += ending.draining(state, node, wish, now)
     update_ready(state, node)
-    return effects + forming.stand_by(state, node, now) + standstill.look(state)
+    return effects + forming.stand_by(state, node, now) + stalls.look(state)
 
 
 def _receive(
@@ -373,27 +373,27 @@ def _receive(
 
 
 def _is_outranked(state: CoordinatorState, seen: Seen) -> bool:
-    """Somebody else leads, or did under this very tenure: it was told what we know nothing of."""
+    """Somebody else leads, or did under this very term: it was told what we know nothing of."""
     more = seen.round > state.round_number or seen.charges > state.budget.charges
-    same = seen.tenure == state.tenure and more
-    return not state.embedded and (seen.tenure > state.tenure or same)
+    same = seen.term == state.term and more
+    return not state.embedded and (seen.term > state.term or same)
 
 
 def _inherit(state: CoordinatorState, message: NodeGreeted, now: float) -> list[CoordinatorEffect]:
     """A node remembers more than we do: our record was lost, and its memory stands for it."""
     seen, standing = message.seen, message.standing
     charges = inheriting.remembered(state, message.info.node, seen.charges)
-    more = seen.tenure > state.tenure
+    more = seen.term > state.term
     more = more or seen.round > state.round_number or charges > state.budget.charges
-    # Somebody whom we never met has heard our tenure: it was another life of this coordinator.
+    # Somebody whom we never met has heard our term: it was another life of this coordinator.
     stranger = message.info.node not in state.members and not state.formed
-    more = more or (stranger and state.embedded and seen.tenure == state.tenure)
-    if seen.tenure.instance == 0 or not more:
+    more = more or (stranger and state.embedded and seen.term == state.term)
+    if seen.term.instance == 0 or not more:
         return []
     effects: list[CoordinatorEffect] = []
-    if seen.tenure >= state.tenure:
-        state.tenure = Tenure(seen.tenure.instance, seen.tenure.epoch + 1)
-        effects.append(Raise(state.tenure))
+    if seen.term >= state.term:
+        state.term = Term(seen.term.instance, seen.term.epoch + 1)
+        effects.append(Raise(state.term))
     if seen.round > state.round_number:
         state.round_number = seen.round
         state.version += 1
@@ -407,7 +407,7 @@ def _inherit(state: CoordinatorState, message: NodeGreeted, now: float) -> list[
     return effects
 
 
-def _await_the_round_of(state: CoordinatorState, standing: Standing | None, now: float) -> None:
+def _await_the_round_of(state: CoordinatorState, standing: RoundReport | None, now: float) -> None:
     """An earlier life of this coordinator formed rounds: nothing forms while one may run."""
     assert state.began_at is not None, "a node has greeted, so the first event has come"
     until = state.began_at + state.config.leases.gone_after_s
@@ -419,7 +419,7 @@ def _await_the_round_of(state: CoordinatorState, standing: Standing | None, now:
 
 
 def _take_standing(
-    state: CoordinatorState, node: str, standing: Standing | None, now: float
+    state: CoordinatorState, node: str, standing: RoundReport | None, now: float
 ) -> list[CoordinatorEffect]:
     """Bring what the node says about its round together with what is known of it."""
     member, current = state.members[node], state.round
@@ -440,7 +440,7 @@ def _take_standing(
     return [Tell(node, StopRound(standing.round, "that round is over"))]
 
 
-def _stands_in(current: AnyRound | None, standing: Standing | None) -> ToldRound | None:
+def _stands_in(current: AnyRound | None, standing: RoundReport | None) -> ToldRound | None:
     """The present round, if the node stands in it. Another instance may have one of that number."""
     if current is None or isinstance(current, FormingRound) or standing is None:
         return None
@@ -456,7 +456,7 @@ def _offer_again(state: CoordinatorState, current: AnyRound, node: str) -> list[
             is_ours = node in current.assignments
             return [Tell(node, forming.announcement(current, node))] if is_ours else []
         case StoppingRound():
-            current.accounted[node] = "idle"
+            current.exited[node] = "idle"
             state.members[node].round = 0
     return []
 

@@ -20,7 +20,7 @@ from holdfast.core.coordinator.state import CoordinatorState, Unrecorded
 from holdfast.core.protocol.document import HOSTS_KEPT, SUCCESSORS
 
 
-def untruths(liveness: Liveness) -> Iterator[str]:
+def broken_invariants(liveness: Liveness) -> Iterator[str]:
     """What should be true and is not, in words."""
     state = liveness.state
     yield from _about_nodes(state)
@@ -73,12 +73,12 @@ def _about_the_round(state: CoordinatorState, current: AnyRound) -> Iterator[str
                 yield "a member is lost, and the round goes on"
             yield from _about_saving(current)
         case StoppingRound():
-            if not current.accounted.keys() <= current.seats.ranks.keys():
+            if not current.exited.keys() <= current.seats.ranks.keys():
                 yield "somebody is back or gone who has no seat"
             if not current.cause.reason:
                 yield "a round ends for no reason"
     if isinstance(current, FormingRound):
-        yield from _about_who_is_kept_out(state, current)
+        yield from _about_who_is_quarantined(state, current)
     if not isinstance(current, FormingRound):
         if not current.course.succeeded <= current.seats.ranks.keys():
             yield "somebody has succeeded who has no seat"
@@ -86,7 +86,7 @@ def _about_the_round(state: CoordinatorState, current: AnyRound) -> Iterator[str
             yield "a round goes on of which somebody has not reported"
 
 
-def _about_who_is_kept_out(state: CoordinatorState, current: FormingRound) -> Iterator[str]:
+def _about_who_is_quarantined(state: CoordinatorState, current: FormingRound) -> Iterator[str]:
     kept = quarantine.out(state, current.formed_at)
     for name in current.seats.ranks:
         if name in state.members and quarantine.record_of(state, name, kept) is not None:

@@ -33,7 +33,7 @@ def watch(state: ElectionState, now: float) -> list[ElectionEffect]:
         effects.append(WatchRegister(wanted))
     if not wanted:
         return effects
-    after_s = state.terms.tenure_s / 3
+    after_s = state.terms.term_s / 3
     if state.moved_at is not None:
         overdue_s = state.moved_at + state.terms.takeover_s + turn(state) - now
         # Where every sign of life is told, there is nothing to look for before it is overdue.
@@ -82,7 +82,7 @@ def claim_in_turn(state: ElectionState, now: float, *, free: bool) -> list[Elect
 
 def claim(state: ElectionState, now: float, *, holder_possible: bool) -> list[ElectionEffect]:
     last = state.seen or Document(state.instance, 0, 0, "", "")
-    above = max(state.above, last.tenure)
+    above = max(state.above, last.term)
     dead = last.left or (last.leader if is_dead(state, last.leader) else "")
     # That the last one is dead or has resigned says nothing of one before it.
     held = bool(last.ledger.size) and (holder_possible or last.ledger.held)

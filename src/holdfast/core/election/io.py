@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import field
 
 from holdfast.core.protocol.document import Document, Ledger
-from holdfast.core.protocol.model import Endpoint, Outcome, Record, Tenure
+from holdfast.core.protocol.model import Endpoint, Outcome, Record, Term
 
 # Events.
 
@@ -20,7 +20,7 @@ class RegisterRead(Record, frozen=True):
     document: Document | None
     token: int
     expired: bool = False
-    """The register itself knows that whoever wrote last has been silent beyond its tenure."""
+    """The register itself knows that whoever wrote last has been silent beyond its term."""
 
 
 class RegisterWrote(Record, frozen=True):
@@ -76,14 +76,14 @@ class Pointed(Record, frozen=True):
     successors: tuple[str, ...]
     places: dict[str, Endpoint] = field(default_factory=dict)
     """Where each of them can be dialled."""
-    tenure: Tenure = Tenure()
+    term: Term = Term()
     """Under which it was said."""
 
 
 class Outranked(Record, frozen=True):
-    """Somebody has heard of a higher tenure than ours."""
+    """Somebody has heard of a higher term than ours."""
 
-    tenure: Tenure
+    term: Term
 
 
 class ResignationWanted(Record, frozen=True):
@@ -203,10 +203,10 @@ class Announce(Record, frozen=True):
 
 
 class LearnOutcome(Record, frozen=True):
-    """The job is over already, by what was written under this tenure."""
+    """The job is over already, by what was written under this term."""
 
     outcome: Outcome
-    tenure: Tenure
+    term: Term
 
 
 class WakeElection(Record, frozen=True):

@@ -12,7 +12,7 @@ from holdfast.core.election.io import LedgerWanted
 from holdfast.core.policy.config import Leases
 from holdfast.core.protocol.document import Document
 from holdfast.core.protocol.messages import HeartbeatAnswered, ToNode
-from holdfast.core.protocol.model import Endpoint, Tenure
+from holdfast.core.protocol.model import Endpoint, Term
 
 RENEW_TIMER = "renew"
 WATCH_TIMER = "watch"
@@ -76,7 +76,7 @@ class ElectionState(Struct, omit_defaults=True):
     written_at: float = 0.0
     """When we sent the last write that succeeded."""
     mute: bool = False
-    """Beyond its tenure, and without a right to hold: a heartbeat went unanswered for that."""
+    """Beyond its term, and without a right to hold: a heartbeat went unanswered for that."""
     unheld_at: float = 0.0
     """When a heartbeat was last answered without a hold."""
     wanted: LedgerWanted | None = None
@@ -91,8 +91,8 @@ class ElectionState(Struct, omit_defaults=True):
     """The leader of whose end there is proof."""
     ended: frozenset[str] = frozenset()
     """Nodes that have ended on this machine, by proof: one of them may have been the leader."""
-    above: Tenure = Tenure()
-    """The highest tenure that is known of: a claim goes above it, whatever the register says."""
+    above: Term = Term()
+    """The highest term that is known of: a claim goes above it, whatever the register says."""
     writes: int = 0
     leaves: bool = False
     """Nothing of any round is on this node any more."""
@@ -126,8 +126,8 @@ def snapshot(state: ElectionState) -> ElectionState:
 
 
 def may_speak(state: ElectionState, now: float) -> bool:
-    """Whether the tenure still lasts. Asked when a frame is sent."""
-    return state.leading is not None and now < state.written_at + state.terms.tenure_s
+    """Whether the term still lasts. Asked when a frame is sent."""
+    return state.leading is not None and now < state.written_at + state.terms.term_s
 
 
 def is_needed(state: ElectionState, coordinator: CoordinatorState | None) -> bool:
@@ -148,7 +148,7 @@ def is_resigning(state: ElectionState) -> bool:
 
 
 def may_answer(state: ElectionState, all_heard: bool, now: float) -> bool:
-    """Whether a heartbeat may be answered: in tenure, or on hold with nobody missing."""
+    """Whether a heartbeat may be answered: in term, or on hold with nobody missing."""
     if may_speak(state, now):
         state.unheld_at = now
         return True
@@ -163,7 +163,7 @@ def gate(
 ) -> Literal["send", "keep", "drop"]:
     """What becomes of a frame that the coordinator wants to send: asked when it is sent.
 
-    What may not be said now is kept until the tenure is renewed, and forgotten with it.
+    What may not be said now is kept until the term is renewed, and forgotten with it.
     """
     if isinstance(message, HeartbeatAnswered):
         return "send" if may_answer(state, all_heard, now) else "drop"

@@ -11,23 +11,23 @@ Rules
 11. An unclear result is *unknown*: the very same write is tried again, and read, until our own
     nonce or somebody else's later write shows; nothing is confirmed before. Reads may be stale:
     every decision rests on a compare-and-set that succeeded.
-12. A tenure ends `tenure_s` after *sending* the last write that succeeded; beyond it the leader
+12. A term ends `term_s` after *sending* the last write that succeeded; beyond it the leader
     says nothing (`may_speak`, asked when a frame is sent). Others may take over `takeover_s`
     after they last saw the counter move, by compare-and-set on the very token they saw:
     successors one after the other, anyone else later. The end of the leader's tether proves it
     dead: a successor takes over at once. So does, in nobody's turn, a node on whose machine the
-    leader was, where the machine proves that it has ended (`core.node.machine_notes`).
+    leader was, where the machine proves that it has ended (`core.node.liveness_locks`).
 13. A node that lost the leader dials it and the successors, and asks the register only then.
 15. Register out of reach: *hold*. Heartbeats of the running round are still answered while all
     its members are heard, for `hold_s` after the last answer that needed no hold. Nothing else.
 16. A leader that resigns gives the place away and sits out one election.
 
 Why 12 is safe: the leader counts from when it sent, the others from when they saw, which is
-later; and tenure_s(1+d) < takeover_s, so the old tenure is over before a new one can begin.
+later; and term_s(1+d) < takeover_s, so the old term is over before a new one can begin.
 
 A register that lost its content (a store that was restarted empty) is written again by the leader
-within its tenure: nobody else can have taken its place. Others wait for that as for any sign of
-life, and then claim from what they saw last, above every tenure that they know of. They wait anew
+within its term: nobody else can have taken its place. Others wait for that as for any sign of
+life, and then claim from what they saw last, above every term that they know of. They wait anew
 where it was out of reach since: it may have held somebody's claim and lost its content again.
 Whoever never saw anything begins a new instance, which is above every older one.
 """
@@ -108,7 +108,7 @@ def step(state: ElectionState, event: ElectionEvent, now: float) -> list[Electio
         case RegisterUnclear():
             return _unclear(state, event, now)
         case LedgerWanted():
-            # What a coordinator wanted whose tenure is over must not be written in the next one.
+            # What a coordinator wanted whose term is over must not be written in the next one.
             state.wanted = event if state.leading is not None else None
             return _write_next(state, now)
         case LeaderTetherEnded():
@@ -121,12 +121,12 @@ def step(state: ElectionState, event: ElectionEvent, now: float) -> list[Electio
         case Pointed():
             state.leader, state.successors = event.leader, event.successors
             state.places = event.places
-            state.above = max(state.above, event.tenure)
+            state.above = max(state.above, event.term)
             state.calling = state.tried = False
             state.welcomed = True
             return watch(state, now)
         case Outranked():
-            state.above = max(state.above, event.tenure)
+            state.above = max(state.above, event.term)
             return _step_down(state, "another coordinator leads by now")
         case ResignationWanted():
             state.leaves = event.leaves
@@ -177,9 +177,9 @@ def _saw(
         # Whoever has a coordinator hears it from there, in full: what is written down is short.
         return _learn(state, document, now) if state.calling else []
     # Whoever watches sees a new leader before it misses the old one.
-    tenure = document.tenure
-    replaced = tenure > state.above and state.leader not in ("", document.leader)
-    state.above = max(state.above, tenure)
+    term = document.term
+    replaced = term > state.above and state.leader not in ("", document.leader)
+    state.above = max(state.above, term)
     state.leader, state.successors = document.leader, document.successors
     state.places = document.places
     # A register that lost its content tells nothing of whoever leads by now.
@@ -195,14 +195,14 @@ def _saw(
 def _learn(state: ElectionState, document: Document, now: float) -> list[ElectionEffect]:
     """The job is over; whoever wrote that may be dead, and cannot tidy up."""
     assert document.ledger.outcome is not None, "it is not over"
-    learn = LearnOutcome(document.ledger.outcome, document.tenure)
+    learn = LearnOutcome(document.ledger.outcome, document.term)
     if state.welcomed:
         return [learn, *_retire(state, now)]
     return [Announce(f"this job has already finished, before this node came; {AGAIN}"), learn]
 
 
 def _check_own(state: ElectionState, document: Document | None) -> list[ElectionEffect]:
-    if document is None or state.leading is None or document.tenure <= state.leading.tenure:
+    if document is None or state.leading is None or document.term <= state.leading.term:
         return []
     return _step_down(state, f"{host_of(document.leader) or 'somebody'} has taken over")
 
@@ -248,7 +248,7 @@ def _timer(state: ElectionState, name: str, now: float) -> list[ElectionEffect]:
 
 
 def _renew_later(state: ElectionState) -> WakeElection:
-    return WakeElection(RENEW_TIMER, state.terms.tenure_s / 3)
+    return WakeElection(RENEW_TIMER, state.terms.term_s / 3)
 
 
 def _looks_again(state: ElectionState, now: float) -> list[ElectionEffect]:
@@ -310,7 +310,7 @@ def _unclear(state: ElectionState, event: RegisterUnclear, now: float) -> list[E
     effects = _out_of_reach(state, event)
     if not event.wrote:
         state.read_pending = state.watching = False
-        return [*effects, WakeElection(WATCH_TIMER, state.terms.tenure_s / 3)]
+        return [*effects, WakeElection(WATCH_TIMER, state.terms.term_s / 3)]
     if state.pending is None or not _answers(event.nonce, state.pending):
         return effects
     state.pending.unclear = True
@@ -351,8 +351,8 @@ def _succeeded(
 ) -> list[ElectionEffect]:
     state.pending, state.token = None, token
     state.seen, state.moved_at = pending.document, now
-    if pending.purpose == "claim" and now >= pending.sent_at + state.terms.tenure_s * 2 / 3:
-        # It took so long to get through that hardly any tenure is left to begin with.
+    if pending.purpose == "claim" and now >= pending.sent_at + state.terms.term_s * 2 / 3:
+        # It took so long to get through that hardly any term is left to begin with.
         state.pending = replace(
             pending, document=next_document(state, pending.document), token=token, sent_at=now
         )
@@ -395,7 +395,7 @@ def _failed(
     return effects + _saw(state, document, token, now)
 
 
-# The end of a tenure.
+# The end of a term.
 
 
 def _step_down(state: ElectionState, reason: str) -> list[ElectionEffect]:

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from holdfast.core.election.state import ElectionState
 
 
-def untruths(state: ElectionState) -> Iterator[str]:
+def broken_invariants(state: ElectionState) -> Iterator[str]:
     """What should be true and is not, in words."""
     leading, pending = state.leading, state.pending
     if leading is not None and leading.leader != state.node:
         yield f"this node leads by a document that names {leading.leader or 'nobody'}"
     if pending is not None and pending.purpose == "renew" and leading is None:
-        yield "a tenure is renewed that is over"
+        yield "a term is renewed that is over"
     if pending is not None and pending.purpose != "renew" and leading is not None:
         yield f"a leader writes a {pending.purpose}"
     if state.wanted is not None and leading is None:

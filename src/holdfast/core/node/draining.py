@@ -20,10 +20,10 @@ import signal
 
 from msgspec.structs import replace
 
-from holdfast.core.node.io import AgentEffect, Report, Say, WakeAgent
+from holdfast.core.node.io import NodeEffect, Report, Say, WakeNode
 from holdfast.core.node.reports import in_brief
 from holdfast.core.node.saving import can_save
-from holdfast.core.node.state import ASKED_TIMER, DRAIN_TIMER, AgentState, Phase
+from holdfast.core.node.state import ASKED_TIMER, DRAIN_TIMER, NodeState, Phase
 from holdfast.core.node.stopping import DRAIN_MARGIN_S, asks_to_leave, kill, leave
 from holdfast.core.policy.signals import LastSignal, is_repeat
 from holdfast.core.protocol.bounds import cut
@@ -35,7 +35,7 @@ ASKED_TOO_S = 0.5
 may not run them so."""
 
 
-def signalled(state: AgentState, number: int, now: float) -> list[AgentEffect]:
+def signalled(state: NodeState, number: int, now: float) -> list[NodeEffect]:
     if is_repeat(number, now, state.last_signal):
         return []
     state.last_signal = LastSignal(number, now)
@@ -53,7 +53,7 @@ def signalled(state: AgentState, number: int, now: float) -> list[AgentEffect]:
     return _ask(state, number, (name, f"{name} was sent to its agent"), now)
 
 
-def asked(state: AgentState, by: str, now: float) -> list[AgentEffect]:
+def asked(state: NodeState, by: str, now: float) -> list[NodeEffect]:
     """Somebody wants this node to leave, and sent no signal (rule 3)."""
     is_leaving = state.draining_by is not None or state.interrupted_by is not None
     if is_leaving or state.phase is Phase.CLOSING:
@@ -65,7 +65,7 @@ def asked(state: AgentState, by: str, now: float) -> list[AgentEffect]:
     return _ask(state, signal.SIGTERM, (what, state.leave_asked), now)
 
 
-def _ask(state: AgentState, number: int, words: tuple[str, str], now: float) -> list[AgentEffect]:
+def _ask(state: NodeState, number: int, words: tuple[str, str], now: float) -> list[NodeEffect]:
     """Ask the coordinator to be let out of the round, now or as soon as it can be reached."""
     what, reason = words
     times = state.config.timeouts
@@ -76,10 +76,10 @@ def _ask(state: AgentState, number: int, words: tuple[str, str], now: float) -> 
         leaving = "the workers save, and the job ends"
     said = Say(f"{what}: {leaving}")
     ask = Report(NodeDraining(cut(reason), times.save_s))
-    return [said, ask, WakeAgent(DRAIN_TIMER, patience_s)]
+    return [said, ask, WakeNode(DRAIN_TIMER, patience_s)]
 
 
-def _can_ask(state: AgentState) -> bool:
+def _can_ask(state: NodeState) -> bool:
     """Once, and where workers can save, or somebody can say when it suits."""
     if state.draining_by is not None or state.phase is not Phase.RUNNING:
         return False
@@ -89,7 +89,7 @@ def _can_ask(state: AgentState) -> bool:
 # Workers that die of it.
 
 
-def worker_failed(state: AgentState, failure: Failure) -> list[AgentEffect]:
+def worker_failed(state: NodeState, failure: Failure) -> list[NodeEffect]:
     """A worker of a round that runs has ended badly: tell it, unless it was only asked to leave."""
     number = failure.status.signal
     if number is not None and number == state.draining_by:
@@ -103,11 +103,11 @@ def worker_failed(state: AgentState, failure: Failure) -> list[AgentEffect]:
     may_be_drain = state.draining_by is None and not failure.ended_for
     if number is not None and may_be_drain and asks_to_leave(state, number):
         state.deaths_held = True
-        return [WakeAgent(ASKED_TIMER, ASKED_TOO_S)]
+        return [WakeNode(ASKED_TIMER, ASKED_TOO_S)]
     return _tell_failures(state)
 
 
-def not_asked(state: AgentState) -> list[AgentEffect]:
+def not_asked(state: NodeState) -> list[NodeEffect]:
     """The moment is over in which a signal to the whole node would have come here, too."""
     if not state.deaths_held:
         return []
@@ -115,21 +115,21 @@ def not_asked(state: AgentState) -> list[AgentEffect]:
     return _tell_failures(state) if state.phase is Phase.RUNNING else []
 
 
-def _tell_failures(state: AgentState) -> list[AgentEffect]:
+def _tell_failures(state: NodeState) -> list[NodeEffect]:
     assert state.assignment is not None, "a worker failed of no round"
     state.told_failure = True
     told = in_brief(state, tuple(state.failures.values()))
     return [Report(WorkersFailed(state.assignment.round, told))]
 
 
-def _died_of(state: AgentState, number: int) -> bool:
+def _died_of(state: NodeState, number: int) -> bool:
     """Whether workers have died of the signal that comes here just now."""
     if not state.deaths_held or not asks_to_leave(state, number):
         return False
     return _excuse(state, number)
 
 
-def _was_sent_by_us(state: AgentState, failure: Failure) -> bool:
+def _was_sent_by_us(state: NodeState, failure: Failure) -> bool:
     """Whether it died of the signal that asks for saving: it has no handler for it."""
     name, number = state.config.drain_worker_signal, failure.status.signal
     worker = state.workers.get(failure.local_rank)
@@ -137,7 +137,7 @@ def _was_sent_by_us(state: AgentState, failure: Failure) -> bool:
     return sent and name is not None and number == signal.Signals[name]
 
 
-def _excuse(state: AgentState, number: int | None) -> bool:
+def _excuse(state: NodeState, number: int | None) -> bool:
     """Note that whoever died of it was stopped; whether anybody did."""
     died = [rank for rank, one in state.failures.items() if one.status.signal == number]
     for rank in died:

@@ -17,36 +17,36 @@ from __future__ import annotations
 import signal
 
 from holdfast.core.node.io import (
-    AgentEffect,
     LookAtUnexited,
+    NodeEffect,
     Say,
     SignalWorkers,
     Unexited,
     UnexitedFound,
-    WakeAgent,
+    WakeNode,
 )
 from holdfast.core.node.state import (
     EXIT_TIMER,
-    AgentState,
     ExitWait,
+    NodeState,
     Phase,
     WorkerLife,
     alive,
 )
 
 
-def expect(state: AgentState, round: int) -> list[AgentEffect]:
+def expect(state: NodeState, round: int) -> list[NodeEffect]:
     """Others have finished well: wait for those that are left (rule 1)."""
     oversight, wait = state.config.oversight, _wait(state)
     is_over = state.phase is not Phase.RUNNING or round != state.last_round or not alive(state)
     if is_over or state.foreign or state.failures or wait.ending:
         return []
     if not wait.told and oversight.exit_notice_s is not None:
-        return [WakeAgent(EXIT_TIMER, oversight.exit_notice_s)]
-    return [] if oversight.exit_s is None else [WakeAgent(EXIT_TIMER, oversight.exit_s)]
+        return [WakeNode(EXIT_TIMER, oversight.exit_notice_s)]
+    return [] if oversight.exit_s is None else [WakeNode(EXIT_TIMER, oversight.exit_s)]
 
 
-def exited(state: AgentState, worker: WorkerLife) -> list[AgentEffect]:
+def exited(state: NodeState, worker: WorkerLife) -> list[NodeEffect]:
     """A worker of this node has ended."""
     was_asked = worker.told_to_save or worker.signalled
     if worker.status is None or not worker.status.succeeded or was_asked:
@@ -54,7 +54,7 @@ def exited(state: AgentState, worker: WorkerLife) -> list[AgentEffect]:
     return expect(state, state.last_round)
 
 
-def waited(state: AgentState) -> list[AgentEffect]:
+def waited(state: NodeState) -> list[NodeEffect]:
     """The time is over: find out where they are, or end what SIGTERM has not."""
     wait, running = _wait(state), alive(state)
     if state.phase is not Phase.RUNNING or state.failures or not running:
@@ -66,7 +66,7 @@ def waited(state: AgentState) -> list[AgentEffect]:
     return [LookAtUnexited(state.last_round, ends=not notices)]
 
 
-def found(state: AgentState, event: UnexitedFound) -> list[AgentEffect]:
+def found(state: NodeState, event: UnexitedFound) -> list[NodeEffect]:
     """Where they are is known, and kept (rules 2 to 4)."""
     running = alive(state)
     left = [one for one in event.workers if one.local_rank in running]
@@ -76,23 +76,23 @@ def found(state: AgentState, event: UnexitedFound) -> list[AgentEffect]:
     return _end(state, event, left) if event.ends else _tell(state, event, left)
 
 
-def _tell(state: AgentState, event: UnexitedFound, left: list[Unexited]) -> list[AgentEffect]:
+def _tell(state: NodeState, event: UnexitedFound, left: list[Unexited]) -> list[NodeEffect]:
     wait, oversight = _wait(state), state.config.oversight
     wait.told = True
     since_s, kept = oversight.exit_notice_s or 0.0, _kept(event)
-    effects: list[AgentEffect] = []
+    effects: list[NodeEffect] = []
     for one in left:
         words = f"has not exited, {since_s:.3g} s after others finished{_where(one)}"
         effects.append(Say(f"{_named(state, one)} {words}{kept}"))
     if oversight.exit_s is not None:
-        effects.append(WakeAgent(EXIT_TIMER, max(0.0, oversight.exit_s - since_s)))
+        effects.append(WakeNode(EXIT_TIMER, max(0.0, oversight.exit_s - since_s)))
     return effects
 
 
-def _end(state: AgentState, event: UnexitedFound, left: list[Unexited]) -> list[AgentEffect]:
+def _end(state: NodeState, event: UnexitedFound, left: list[Unexited]) -> list[NodeEffect]:
     wait, limit_s = _wait(state), state.config.oversight.exit_s
     wait.ending = tuple(one.local_rank for one in left)
-    late, effects = f"{limit_s:g} s after others finished (--exit-timeout)", list[AgentEffect]()
+    late, effects = f"{limit_s:g} s after others finished (--exit-timeout)", list[NodeEffect]()
     from holdfast.core.policy.kinds import NO_EXIT
 
     for one in left:
@@ -104,17 +104,17 @@ def _end(state: AgentState, event: UnexitedFound, left: list[Unexited]) -> list[
         counts = "it had finished" if worker.is_done else "it counts as failed"
         words = f"has not exited, {late}{_where(one)}: ending it; {counts}"
         effects.append(Say(f"{_named(state, one)} {words}{_kept(event)}"))
-    grace = WakeAgent(EXIT_TIMER, state.config.timeouts.shutdown_s)
+    grace = WakeNode(EXIT_TIMER, state.config.timeouts.shutdown_s)
     return [*effects, SignalWorkers(signal.SIGTERM, wait.ending), grace]
 
 
-def _wait(state: AgentState) -> ExitWait:
+def _wait(state: NodeState) -> ExitWait:
     if state.exit_wait is None:
         state.exit_wait = ExitWait()
     return state.exit_wait
 
 
-def _named(state: AgentState, one: Unexited) -> str:
+def _named(state: NodeState, one: Unexited) -> str:
     worker = state.workers[one.local_rank]
     return f"rank {worker.rank} on {state.name} (pid {worker.pid})"
 

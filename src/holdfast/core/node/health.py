@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 
-from holdfast.core.node.state import AgentState, Phase, alive
-from holdfast.core.policy.standings import WorkerStanding
+from holdfast.core.node.state import NodeState, Phase, alive
+from holdfast.core.policy.standings import WorkerProgress
 
 Fact = str | int | float | bool | None | list[dict[str, "Fact"]]
 
@@ -48,7 +48,7 @@ _UNREADY = {
 }
 
 
-def readiness(state: AgentState) -> Health:
+def readiness(state: NodeState) -> Health:
     """Whether the node takes its part in a formed round (rule 2)."""
     facts: dict[str, Fact] = {
         "phase": state.phase.value,
@@ -67,15 +67,15 @@ def readiness(state: AgentState) -> Health:
     return Health(True, words, facts)
 
 
-def _without_contact(state: AgentState, words: Mapping[Phase, str]) -> str:
+def _without_contact(state: NodeState, words: Mapping[Phase, str]) -> str:
     said = words.get(state.phase, "no round runs here")
     is_sought = state.phase is Phase.WAITING and not (state.connected or state.hosting)
     return f"{said}, and no coordinator is reached" if is_sought else said
 
 
 def progress(
-    state: AgentState,
-    standings: Sequence[WorkerStanding],
+    state: NodeState,
+    standings: Sequence[WorkerProgress],
     round_age_s: float,
     max_age_s: float | None,
 ) -> Health:
@@ -102,7 +102,7 @@ def progress(
     return Health(False, f"{words}, and {max_age_s:g} s are allowed", facts)
 
 
-def _facts(one: WorkerStanding) -> dict[str, Fact]:
+def _facts(one: WorkerProgress) -> dict[str, Fact]:
     return {
         "rank": one.rank,
         "step": one.step,

@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec import field
 
-from holdfast.core.protocol.messages import EndedMember, FromNode, StoodPlace, ToNode
+from holdfast.core.protocol.messages import EndedMember, FrameGroup, FromNode, ToNode
 from holdfast.core.protocol.model import (
     Assignment,
     Endpoint,
@@ -19,13 +19,13 @@ from holdfast.core.protocol.model import (
     ExitStatus,
     Outcome,
     Record,
-    Tenure,
+    Term,
 )
 
 # Events: what happened on this node.
 
 
-class AgentStarted(Record, frozen=True):
+class NodeStarted(Record, frozen=True):
     """The shell is up.
 
     `preload` are the steps that a zygote should do (see `processes.zygote.preload`); `cold` says
@@ -41,8 +41,8 @@ class AgentStarted(Record, frozen=True):
     foreign: bool = False
     """Somebody else runs the workers: they are asked to end, and never killed from here."""
     notes: bool = False
-    """The node will have a note on its machine, or it will be said that it has none: `NoteMade`."""
-    stays_out: str = ""
+    """A `LivenessLockTaken` will follow."""
+    unfit: str = ""
     """Why this node must not take part, if it must not: it tells the coordinator, and goes."""
 
 
@@ -52,7 +52,7 @@ class EndpointReserved(Record, frozen=True):
     endpoint: Endpoint
 
 
-class NoteMade(Record, frozen=True):
+class LivenessLockTaken(Record, frozen=True):
     """The node's note is on its machine, and held; by this mark its end can be told of.
 
     The mark is empty where it can have none.
@@ -175,7 +175,7 @@ class StepReported(Record, frozen=True):
     """How long before this was noticed it said so."""
 
 
-class GroupStood(Record, frozen=True):
+class StallFound(Record, frozen=True):
     """All workers of this node stand still for longer than they may (`core.policy.hangs`)."""
 
     round: int
@@ -185,7 +185,7 @@ class GroupStood(Record, frozen=True):
     """Where their stacks are, in full."""
     suspect: int = 0
     """The rank that is most likely the cause, as far as this node knows."""
-    places: tuple[StoodPlace, ...] = ()
+    places: tuple[FrameGroup, ...] = ()
     """Where they are."""
     still_s: float = 0.0
     never_spoke: bool = False
@@ -198,19 +198,19 @@ class WorkersLocated(Record, frozen=True):
     """Where the workers are that run, as far as they told."""
 
     round: int
-    places: tuple[StoodPlace, ...] = ()
+    places: tuple[FrameGroup, ...] = ()
     file: str = ""
     """With their stacks in full; empty where nothing could be kept."""
 
 
-class GroupMoved(Record, frozen=True):
+class StallOver(Record, frozen=True):
     """They stood still, and do so no more."""
 
     round: int
 
 
-class WorkerHeld(Record, frozen=True):
-    """The kernel, or a signal, has held a worker for too long (`core.policy.held`)."""
+class WorkerStuck(Record, frozen=True):
+    """The kernel, or a signal, has held a worker for too long (`core.policy.stuck`)."""
 
     round: int
     local_rank: int
@@ -324,8 +324,8 @@ class LauncherLost(Record, frozen=True):
     """The process that launched this job, and waits for its results, is gone."""
 
 
-class AgentTimerFired(Record, frozen=True):
-    """A timer that was asked for with `WakeAgent` has run out."""
+class NodeTimerFired(Record, frozen=True):
+    """A timer that was asked for with `WakeNode` has run out."""
 
     name: str
 
@@ -354,16 +354,16 @@ class LeaveAsked(Record, frozen=True):
 
 
 class Told(Record, frozen=True):
-    """The coordinator said something, under this tenure."""
+    """The coordinator said something, under this term."""
 
     message: ToNode
-    tenure: Tenure = Tenure(1, 1)
+    term: Term = Term(1, 1)
 
 
-AgentEvent = (
-    AgentStarted
+NodeEvent = (
+    NodeStarted
     | EndpointReserved
-    | NoteMade
+    | LivenessLockTaken
     | EndedFound
     | StoreFailed
     | SpawnerReady
@@ -376,11 +376,11 @@ AgentEvent = (
     | WorkerStarted
     | WorkerExited
     | StepReported
-    | GroupStood
-    | GroupMoved
+    | StallFound
+    | StallOver
     | WorkersLocated
     | StragglerFound
-    | WorkerHeld
+    | WorkerStuck
     | DeadlineMissed
     | UnexitedFound
     | SaveAnswered
@@ -393,7 +393,7 @@ AgentEvent = (
     | ClosingAsked
     | Released
     | LauncherLost
-    | AgentTimerFired
+    | NodeTimerFired
     | CoordinatorReached
     | CoordinatorLost
     | LeaseRanOut
@@ -445,7 +445,7 @@ class KillZygote(Record, frozen=True):
     """SIGKILL to the zygote. `ZygoteLost` follows, after the birth of all whom it has forked."""
 
 
-class NoteSeat(Record, frozen=True):
+class RecordSeat(Record, frozen=True):
     """Have the node's note say that this is its seat; nothing waits for that."""
 
     instance: int
@@ -454,7 +454,7 @@ class NoteSeat(Record, frozen=True):
     path: tuple[str, ...]
 
 
-class RemoveNotes(Record, frozen=True):
+class RemoveLivenessLocks(Record, frozen=True):
     """The job is over: nobody will ask this machine who was on it."""
 
 
@@ -554,8 +554,8 @@ class SetDeadlines(Record, frozen=True):
     kill_at: float
 
 
-class WakeAgent(Record, frozen=True):
-    """Come back with `AgentTimerFired` after this long; replaces one of that name."""
+class WakeNode(Record, frozen=True):
+    """Come back with `NodeTimerFired` after this long; replaces one of that name."""
 
     name: str
     after_s: float
@@ -579,14 +579,14 @@ class Finish(Record, frozen=True):
     outcome: Outcome
 
 
-AgentEffect = (
+NodeEffect = (
     ReserveEndpoint
     | StartZygote
     | Remember
     | DropZygote
     | KillZygote
-    | NoteSeat
-    | RemoveNotes
+    | RecordSeat
+    | RemoveLivenessLocks
     | KnowEnded
     | StartWorkers
     | LocateWorkers
@@ -602,7 +602,7 @@ AgentEffect = (
     | Dial
     | HangUp
     | SetDeadlines
-    | WakeAgent
+    | WakeNode
     | Report
     | Say
     | Finish

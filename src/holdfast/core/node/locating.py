@@ -12,22 +12,22 @@ from __future__ import annotations
 
 import signal
 
-from holdfast.core.node.io import AgentEffect, LocateWorkers, Say, WakeAgent, WorkersLocated
-from holdfast.core.node.state import LOCATE_TIMER, AgentState, Phase, alive
+from holdfast.core.node.io import LocateWorkers, NodeEffect, Say, WakeNode, WorkersLocated
+from holdfast.core.node.state import LOCATE_TIMER, NodeState, Phase, alive
 from holdfast.core.node.stopping import stop_workers
 
 PATIENCE_S = 2.0
 
 
-def locate(state: AgentState) -> list[AgentEffect]:
+def locate(state: NodeState) -> list[NodeEffect]:
     """Ask them, if they can be asked, and stop them then; else stop them."""
     if state.foreign or not state.config.oversight.stacks or not alive(state):
         return stop_workers(state, signal.SIGTERM)
     state.locating = True
-    return [LocateWorkers(state.last_round), WakeAgent(LOCATE_TIMER, PATIENCE_S)]
+    return [LocateWorkers(state.last_round), WakeNode(LOCATE_TIMER, PATIENCE_S)]
 
 
-def located(state: AgentState, event: WorkersLocated) -> list[AgentEffect]:
+def located(state: NodeState, event: WorkersLocated) -> list[NodeEffect]:
     """They have told: stop them."""
     if not state.locating or event.round != state.last_round:
         return []
@@ -39,7 +39,7 @@ def located(state: AgentState, event: WorkersLocated) -> list[AgentEffect]:
     return [*kept, *not_located(state)]
 
 
-def not_located(state: AgentState) -> list[AgentEffect]:
+def not_located(state: NodeState) -> list[NodeEffect]:
     """They have not told in time."""
     if not state.locating or state.phase is not Phase.STOPPING:
         return []

@@ -11,37 +11,37 @@ from __future__ import annotations
 from holdfast.core.node import contact
 from holdfast.core.node import warming as warming
 from holdfast.core.node.io import (
-    AgentEffect,
-    AgentEvent,
-    AgentStarted,
     DropZygote,
     EndedFound,
     EndpointReserved,
     ImportLeft,
     ImportsLearned,
     KnowEnded,
+    LivenessLockTaken,
     ModuleRejected,
     ModulesUnfit,
-    NoteMade,
+    NodeEffect,
+    NodeEvent,
+    NodeStarted,
     Report,
     ReserveEndpoint,
     Say,
     SpawnerReady,
     StartWorkers,
     StoreFailed,
-    WakeAgent,
+    WakeNode,
     ZygoteLost,
     ZygoteReady,
 )
 from holdfast.core.node.reports import in_brief
 from holdfast.core.node.state import (
-    NOTE_S,
-    NOTE_TIMER,
+    LOCK_TIMER,
+    LOCK_WAIT_S,
     PRELOAD_NOTICE_S,
     PRELOAD_NOTICE_TIMER,
     PRELOAD_TIMER,
-    STAY_OUT_TIMER,
-    AgentState,
+    UNFIT_TIMER,
+    NodeState,
     Phase,
     alive,
 )
@@ -49,13 +49,13 @@ from holdfast.core.node.stopping import kill
 from holdfast.core.protocol.messages import ENDED_TOLD, MembersEnded, NodeJoined, RoundStopped
 
 
-def prepare(state: AgentState, event: AgentEvent) -> list[AgentEffect]:
-    effects: list[AgentEffect] = []
+def prepare(state: NodeState, event: NodeEvent) -> list[NodeEffect]:
+    effects: list[NodeEffect] = []
     if state.phase is Phase.CLOSING:
         # Nothing is prepared any more; but who will never be born is not waited for.
         return _forget_unborn(state) if isinstance(event, ZygoteLost) else []
     match event:
-        case AgentStarted():
+        case NodeStarted():
             effects += _started(state, event)
         case SpawnerReady():
             if not event.subreaper:
@@ -63,8 +63,8 @@ def prepare(state: AgentState, event: AgentEvent) -> list[AgentEffect]:
                 effects.append(Say(f"{missing}: processes that workers detach may outlive the job"))
         case EndpointReserved():
             state.endpoint = event.endpoint
-        case NoteMade():
-            state.note_pending, state.mark = False, event.mark
+        case LivenessLockTaken():
+            state.lock_pending, state.mark = False, event.mark
         case EndedFound():
             effects += _ended_found(state, event)
         case StoreFailed():
@@ -90,16 +90,16 @@ def prepare(state: AgentState, event: AgentEvent) -> list[AgentEffect]:
     return effects + ready(state)
 
 
-def _started(state: AgentState, event: AgentStarted) -> list[AgentEffect]:
+def _started(state: NodeState, event: NodeStarted) -> list[NodeEffect]:
     state.preload, state.late = event.preload, event.late
     state.avoid, state.under = dict(event.avoid), dict(event.under)
     state.recalled, state.foreign = frozenset(event.avoid), event.foreign
-    state.note_pending = event.notes
-    if event.stays_out:
-        state.stays_out, state.warm_pending, state.note_pending = event.stays_out, False, False
-        wait = WakeAgent(STAY_OUT_TIMER, state.config.timeouts.seek_s)
-        return [Say(f"this node stays out: {event.stays_out}"), *contact.dial(state), wait]
-    note = [WakeAgent(NOTE_TIMER, NOTE_S)] if event.notes else []
+    state.lock_pending = event.notes
+    if event.unfit:
+        state.unfit, state.warm_pending, state.lock_pending = event.unfit, False, False
+        wait = WakeNode(UNFIT_TIMER, state.config.timeouts.seek_s)
+        return [Say(f"this node stays out: {event.unfit}"), *contact.dial(state), wait]
+    note = [WakeNode(LOCK_TIMER, LOCK_WAIT_S)] if event.notes else []
     if event.cold:
         state.warm_pending = False
         return [*note, *contact.dial(state), *reserve(state)]
@@ -108,27 +108,27 @@ def _started(state: AgentState, event: AgentStarted) -> list[AgentEffect]:
         *note,
         *contact.dial(state),
         warming.start_zygote(state),
-        WakeAgent(PRELOAD_TIMER, timeout_s),
-        WakeAgent(PRELOAD_NOTICE_TIMER, PRELOAD_NOTICE_S),
+        WakeNode(PRELOAD_TIMER, timeout_s),
+        WakeNode(PRELOAD_NOTICE_TIMER, PRELOAD_NOTICE_S),
     ]
 
 
-def _ended_found(state: AgentState, event: EndedFound) -> list[AgentEffect]:
+def _ended_found(state: NodeState, event: EndedFound) -> list[NodeEffect]:
     """Tell who has to know: the coordinator, and whoever may become it."""
     known = {one.node for one in state.ended}
     new = tuple(one for one in event.members if one.node not in known)
     state.ended = (*state.ended, *new)[-ENDED_TOLD:]
-    told: list[AgentEffect] = [KnowEnded(event.nodes)]
+    told: list[NodeEffect] = [KnowEnded(event.nodes)]
     return [*told, Report(MembersEnded(new[-ENDED_TOLD:]))] if new and state.connected else told
 
 
-def note_late(state: AgentState) -> list[AgentEffect]:
+def lock_late(state: NodeState) -> list[NodeEffect]:
     """The disk does not answer: the node goes without a note."""
-    state.note_pending = False
+    state.lock_pending = False
     return ready(state)
 
 
-def _module_rejected(state: AgentState, event: ModuleRejected) -> list[AgentEffect]:
+def _module_rejected(state: NodeState, event: ModuleRejected) -> list[NodeEffect]:
     said = warming.rejected(state, event)
     if said is None and event.beside:
         state.improving = False
@@ -139,19 +139,19 @@ def _module_rejected(state: AgentState, event: ModuleRejected) -> list[AgentEffe
     return [*said, *_try_again(state, event.beside)]
 
 
-def _try_again(state: AgentState, beside: bool) -> list[AgentEffect]:
+def _try_again(state: NodeState, beside: bool) -> list[NodeEffect]:
     """With what is known now, another zygote may do."""
     if beside:
         return warming.failed_beside(state)
     return [warming.start_zygote(state)] if state.warm_pending else []
 
 
-def zygote_lost(state: AgentState, reason: str) -> list[AgentEffect]:
+def zygote_lost(state: NodeState, reason: str) -> list[NodeEffect]:
     if not (state.warm or state.warm_pending):
         return []  # Told twice: a request had crossed the news.
     was_pending = state.warm_pending
     state.warm_pending, state.warm = False, False
-    effects: list[AgentEffect] = [DropZygote()]
+    effects: list[NodeEffect] = [DropZygote()]
     if state.draining_by is None:  # Else none will start here, and it got the same signal.
         effects.append(Say(f"workers start cold: {reason}"))
     if was_pending:
@@ -162,13 +162,13 @@ def zygote_lost(state: AgentState, reason: str) -> list[AgentEffect]:
     return [*effects, StartWorkers(state.assignment, missing, warm=False)] if missing else effects
 
 
-def unborn(state: AgentState) -> tuple[int, ...]:
+def unborn(state: NodeState) -> tuple[int, ...]:
     """Local ranks that were asked for and have no process yet."""
     waiting = (rank for rank in alive(state) if state.workers[rank].pid is None)
     return tuple(waiting)
 
 
-def _forget_unborn(state: AgentState) -> list[AgentEffect]:
+def _forget_unborn(state: NodeState) -> list[NodeEffect]:
     """The zygote is gone, so they will never be born into the round that is being stopped."""
     missing = unborn(state)
     for local_rank in missing:
@@ -176,7 +176,7 @@ def _forget_unborn(state: AgentState) -> list[AgentEffect]:
     return kill(state) if missing and not alive(state) else []
 
 
-def reserve(state: AgentState) -> list[AgentEffect]:
+def reserve(state: NodeState) -> list[NodeEffect]:
     """Ask for the next round's endpoint; with a store where PyTorch is loaded already."""
     store = (
         state.warm
@@ -188,15 +188,15 @@ def reserve(state: AgentState) -> list[AgentEffect]:
     return [ReserveEndpoint(store)]
 
 
-def _store_failed(state: AgentState, reason: str) -> list[AgentEffect]:
+def _store_failed(state: NodeState, reason: str) -> list[NodeEffect]:
     """A round that uses it fails on its own; in the next one rank 0 serves the store."""
     state.store_failed = True
     return [Say(f"the process that serves the store {reason}; rank 0 will serve the next one")]
 
 
-def ready(state: AgentState) -> list[AgentEffect]:
+def ready(state: NodeState) -> list[NodeEffect]:
     """Join, or say that the old round is over, once nothing is missing any more."""
-    if state.endpoint is None or state.warm_pending or state.note_pending:
+    if state.endpoint is None or state.warm_pending or state.lock_pending:
         return []
     if state.phase is Phase.PREPARING:
         state.phase = Phase.WAITING

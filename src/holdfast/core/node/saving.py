@@ -23,18 +23,18 @@ from __future__ import annotations
 import signal
 
 from holdfast.core.node.io import (
-    AgentEffect,
     HideSaving,
+    NodeEffect,
     Report,
     SaveAnswered,
     Say,
     ShowSaving,
     SignalWorkers,
-    WakeAgent,
+    WakeNode,
 )
 from holdfast.core.node.state import (
     DRAIN_TIMER,
-    AgentState,
+    NodeState,
     Phase,
     SavingHere,
     WorkerLife,
@@ -48,12 +48,12 @@ from holdfast.core.protocol.messages import SaveHeard, SaveNow, SaveOver, Worker
 from holdfast.core.protocol.naming import on_itself
 
 
-def save_now(state: AgentState, message: SaveNow, now: float) -> list[AgentEffect]:
+def save_now(state: NodeState, message: SaveNow, now: float) -> list[NodeEffect]:
     """Pass it on to the workers, and say what comes of it."""
     if state.phase is not Phase.RUNNING or message.round != state.last_round:
         return []
     until = now + message.within_s
-    effects: list[AgentEffect] = []
+    effects: list[NodeEffect] = []
     saving = state.saving
     is_new = saving is None or saving.number != message.number
     if saving is None or is_new:
@@ -70,11 +70,11 @@ def save_now(state: AgentState, message: SaveNow, now: float) -> list[AgentEffec
     if state.draining_by is not None:
         # It lives, so it is waited for as long as it waits for others.
         patience_s = max(message.within_s, state.config.timeouts.drain_s) + DRAIN_MARGIN_S
-        effects.append(WakeAgent(DRAIN_TIMER, patience_s))
+        effects.append(WakeNode(DRAIN_TIMER, patience_s))
     return effects + answers(state)
 
 
-def _begin(state: AgentState, message: SaveNow, until: float) -> SavingHere:
+def _begin(state: NodeState, message: SaveNow, until: float) -> SavingHere:
     """Another time to save: what workers said of an earlier one does not count."""
     state.saves += 1
     state.saving = SavingHere(message.reason, until, message.number, state.saves, leaves=False)
@@ -87,7 +87,7 @@ def _shown(saving: SavingHere) -> ShowSaving:
     return ShowSaving(saving.until, saving.reason, saving.step, saving.serial, saving.leaves)
 
 
-def save_over(state: AgentState, message: SaveOver) -> list[AgentEffect]:
+def save_over(state: NodeState, message: SaveOver) -> list[NodeEffect]:
     """All have saved, or could not agree where; and the round goes on."""
     if state.phase is not Phase.RUNNING or message.round != state.last_round:
         return []
@@ -99,7 +99,7 @@ def save_over(state: AgentState, message: SaveOver) -> list[AgentEffect]:
     return [HideSaving()]
 
 
-def _signal(state: AgentState) -> list[AgentEffect]:
+def _signal(state: NodeState) -> list[NodeEffect]:
     name, running = state.config.drain_worker_signal, alive(state)
     if name is None or not running:
         return []
@@ -108,7 +108,7 @@ def _signal(state: AgentState) -> list[AgentEffect]:
     return [SignalWorkers(signal.Signals[name], running, stops=False)]
 
 
-def _say(state: AgentState, message: SaveNow) -> list[AgentEffect]:
+def _say(state: NodeState, message: SaveNow) -> list[NodeEffect]:
     listeners = len(_listeners(state))
     if not listeners:
         return []
@@ -117,7 +117,7 @@ def _say(state: AgentState, message: SaveNow) -> list[AgentEffect]:
     return [Say(f"{reason}; {whom} of this node can save, for up to {message.within_s:.3g} s")]
 
 
-def answered(state: AgentState, event: SaveAnswered) -> list[AgentEffect]:
+def answered(state: NodeState, event: SaveAnswered) -> list[NodeEffect]:
     """A worker listens, waits, was told, has saved or goes on."""
     worker = worker_of(state, event.round, event.local_rank)
     if worker is None:
@@ -142,14 +142,14 @@ def answered(state: AgentState, event: SaveAnswered) -> list[AgentEffect]:
     return answers(state)
 
 
-def answers(state: AgentState) -> list[AgentEffect]:
+def answers(state: NodeState) -> list[NodeEffect]:
     """What the coordinator is owed, after whatever has happened to a worker (rule 3)."""
     saving = state.saving
     if state.phase is not Phase.RUNNING:
         return []
     if saving is None:
         return [Report(WorkersSaved(state.last_round, left=True))] if has_left(state) else []
-    effects: list[AgentEffect] = []
+    effects: list[NodeEffect] = []
     listeners = _listeners(state)
     unasked = not saving.leaves and _has_unasked(state)
     is_news = not saving.heard_told or saving.unasked_told != unasked
@@ -169,19 +169,19 @@ def answers(state: AgentState) -> list[AgentEffect]:
     return effects
 
 
-def can_save(state: AgentState) -> bool:
+def can_save(state: NodeState) -> bool:
     """Whether a worker that runs listens, or is sent the signal that asks for it."""
     listens = any(one.listens and one.status is None for one in state.workers.values())
     return listens or state.config.drain_worker_signal is not None
 
 
-def _listeners(state: AgentState) -> list[WorkerLife]:
+def _listeners(state: NodeState) -> list[WorkerLife]:
     """Those that still run."""
     workers = state.workers.values()
     return [one for one in workers if one.status is None and (one.listens or one.signalled)]
 
 
-def _has_unasked(state: AgentState) -> bool:
+def _has_unasked(state: NodeState) -> bool:
     """Where the round goes on, those who have never asked are expected, too."""
     return any(one.status is None and not one.listens for one in state.workers.values())
 

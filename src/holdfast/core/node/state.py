@@ -7,11 +7,11 @@ from enum import StrEnum
 from msgspec import Struct, field
 
 from holdfast.core.coordinator.leases import NodeLease
-from holdfast.core.node.io import GroupStood
+from holdfast.core.node.io import StallFound
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.policy.signals import LastSignal
-from holdfast.core.protocol.messages import EndedMember, StoodPlace
-from holdfast.core.protocol.model import Assignment, Endpoint, ExitStatus, Failure, Outcome, Tenure
+from holdfast.core.protocol.messages import EndedMember, FrameGroup
+from holdfast.core.protocol.model import Assignment, Endpoint, ExitStatus, Failure, Outcome, Term
 
 GRACE_TIMER = "grace"
 LOCATE_TIMER = "locate"
@@ -24,10 +24,10 @@ REDIAL_TIMER = "redial"
 SEEK_TIMER = "seek"
 DRAIN_TIMER = "drain"
 ASKED_TIMER = "asked too"
-NOTE_TIMER = "note"
-STAY_OUT_TIMER = "stay out"
+LOCK_TIMER = "note"
+UNFIT_TIMER = "unfit"
 IMPROVE_TIMER = "improve"
-NOTE_S = 2.0
+LOCK_WAIT_S = 2.0
 """How long a node waits for its note before it joins: the disk may not answer."""
 PRELOAD_NOTICE_TIMER = "preload notice"
 PRELOAD_NOTICE_S = 1.5
@@ -73,7 +73,7 @@ class WorkerLife(Struct):
     ended_early: bool = False
     """It ended well while its round still ran."""
     ended_at: float = 0.0
-    place: StoodPlace | None = None
+    place: FrameGroup | None = None
     """Where it was when its round was to end, where that was asked (`core.node.locating`)."""
     ended_for: str = ""
     """Why it was ended, in words, where it was because it hung or missed a deadline."""
@@ -120,7 +120,7 @@ class SavingHere(Struct):
     left_told: bool = False
 
 
-class AgentState(Struct):
+class NodeState(Struct):
     """Everything an agent remembers."""
 
     config: JobConfig
@@ -133,7 +133,7 @@ class AgentState(Struct):
     """Somebody else runs the workers."""
     endpoint: Endpoint | None = None
     store_failed: bool = False
-    note_pending: bool = False
+    lock_pending: bool = False
     """It is not yet known whether the node will have a note on its machine."""
     mark: str = ""
     """By which the node's end can be told of; empty where it has no note."""
@@ -183,16 +183,16 @@ class AgentState(Struct):
     """The workers are to be stopped once they have told where they are."""
     interrupted_by: int | None = None
     furthest_step: int | None = None
-    standstill: GroupStood | None = None
+    stall: StallFound | None = None
     """The workers stand still for longer than they may."""
     hang_said: bool = False
     exit_wait: ExitWait | None = None
     """How the wait for the last workers of the round is going (`core.node.exits`)."""
     outcome: Outcome | None = None
-    tenure: Tenure = Tenure()
+    term: Term = Term()
     """The highest under which anything was heard: what comes under a lower one is ignored."""
     connected: bool = False
-    stays_out: str = ""
+    unfit: str = ""
     """Why it takes no part, if it does not."""
     hosting: bool = False
     without_contact_since: float | None = None
@@ -231,26 +231,26 @@ class AgentState(Struct):
             self.lease = NodeLease(self.config.leases)
 
 
-def alive(state: AgentState) -> tuple[int, ...]:
+def alive(state: NodeState) -> tuple[int, ...]:
     """Local ranks that have not ended, born or about to be."""
     return tuple(rank for rank, worker in state.workers.items() if worker.status is None)
 
 
-def has_succeeded(state: AgentState) -> bool:
+def has_succeeded(state: NodeState) -> bool:
     """Whether all workers of a round that still runs have ended well, and since they were done."""
     if state.phase is not Phase.RUNNING or alive(state) or state.failures:
         return False
     return not any(one.told_to_save or one.signalled for one in state.workers.values())
 
 
-def has_left(state: AgentState) -> bool:
+def has_left(state: NodeState) -> bool:
     """Whether all workers of a round that runs have ended well, but only to let somebody go."""
     if state.phase is not Phase.RUNNING or alive(state) or state.failures or not state.workers:
         return False
     return not has_succeeded(state)
 
 
-def worker_of(state: AgentState, round: int, local_rank: int) -> WorkerLife | None:
+def worker_of(state: NodeState, round: int, local_rank: int) -> WorkerLife | None:
     if state.assignment is None or state.assignment.round != round:
         return None
     return state.workers.get(local_rank)

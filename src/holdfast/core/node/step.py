@@ -27,12 +27,9 @@ from msgspec.structs import replace
 from holdfast.core.node import contact as contact
 from holdfast.core.node import exits as exits
 from holdfast.core.node import saving as saving
-from holdfast.core.node import standstill as standstill
+from holdfast.core.node import stalls as stalls
 from holdfast.core.node.draining import asked, not_asked, signalled, worker_failed
 from holdfast.core.node.io import (
-    AgentEffect,
-    AgentEvent,
-    AgentTimerFired,
     AllGone,
     CloseRound,
     ClosingAsked,
@@ -40,17 +37,18 @@ from holdfast.core.node.io import (
     CoordinatorReached,
     DeadlineMissed,
     EndSpawner,
-    GroupMoved,
-    GroupStood,
     KillEverything,
     KillZygote,
     LauncherLost,
     LeaseRanOut,
     LeaveAsked,
-    NoteSeat,
+    NodeEffect,
+    NodeEvent,
+    NodeTimerFired,
     ProcessesStuck,
+    RecordSeat,
     Released,
-    RemoveNotes,
+    RemoveLivenessLocks,
     Report,
     SaveAnswered,
     Say,
@@ -58,19 +56,21 @@ from holdfast.core.node.io import (
     SignalWorkers,
     SpawnerEnded,
     SpawnerLost,
+    StallFound,
+    StallOver,
     StartWorkers,
     StepReported,
     StragglerFound,
     Told,
     UnexitedFound,
-    WakeAgent,
+    WakeNode,
     WorkerExited,
-    WorkerHeld,
     WorkersLocated,
     WorkerStarted,
+    WorkerStuck,
 )
 from holdfast.core.node.locating import locate, located, not_located
-from holdfast.core.node.preparing import note_late, prepare, ready, reserve, unborn, zygote_lost
+from holdfast.core.node.preparing import lock_late, prepare, ready, reserve, unborn, zygote_lost
 from holdfast.core.node.reports import in_full, within_bounds
 from holdfast.core.node.state import (
     ASKED_TIMER,
@@ -81,15 +81,15 @@ from holdfast.core.node.state import (
     HEARTBEAT_TIMER,
     IMPROVE_TIMER,
     LOCATE_TIMER,
+    LOCK_TIMER,
     MOVES,
-    NOTE_TIMER,
     PRELOAD_NOTICE_TIMER,
     PRELOAD_TIMER,
     REDIAL_TIMER,
     SEEK_TIMER,
-    STAY_OUT_TIMER,
+    UNFIT_TIMER,
     UNKILLABLE_TIMER,
-    AgentState,
+    NodeState,
     Phase,
     WorkerLife,
     alive,
@@ -101,14 +101,14 @@ from holdfast.core.node.stopping import (
     closing_asked,
     depart,
     finish,
-    heed_whether_it_goes_on,
     kill,
     launcher_lost,
     leave,
+    leave_unfit,
     not_gone,
+    note_job_continues,
     released,
     spawner_lost,
-    stay_out,
     stop_workers,
     stuck,
 )
@@ -117,17 +117,17 @@ from holdfast.core.policy import root_cause as rootcause
 from holdfast.core.protocol.bounds import NUMBER_MOST, TEXT_MOST, cut
 from holdfast.core.protocol.messages import (
     CloseJob,
+    CloseRequest,
     DescribeFailures,
     ExpectExits,
     FailuresDescribed,
+    ForwardRequest,
     HeartbeatAnswered,
-    PassAnswer,
-    PutQuestion,
+    PassResponse,
     RoundStopped,
     RunRound,
     SaveNow,
     SaveOver,
-    SettleQuestion,
     StandBy,
     StopRound,
     TellHang,
@@ -144,7 +144,7 @@ KEPT_ALIVE_MOST_S = 3600.0
 """How much earlier than its end an exception is believed to be: clocks on the wall may be set."""
 
 
-def step(state: AgentState, event: AgentEvent, now: float) -> list[AgentEffect]:
+def step(state: NodeState, event: NodeEvent, now: float) -> list[NodeEffect]:
     """Advance by one event."""
     if state.phase is Phase.FINISHED:
         return []
@@ -155,13 +155,13 @@ def step(state: AgentState, event: AgentEvent, now: float) -> list[AgentEffect]:
     return effects
 
 
-def _take(state: AgentState, event: AgentEvent, now: float) -> list[AgentEffect]:
+def _take(state: NodeState, event: NodeEvent, now: float) -> list[NodeEffect]:
     match event:
         case Told():
-            if not contact.heed(state, event.tenure):
+            if not contact.heed(state, event.term):
                 return []
             return _told(state, event.message, now)
-        case AgentTimerFired():
+        case NodeTimerFired():
             return _timer(state, event.name, now)
         case WorkerStarted():
             return _worker_started(state, event)
@@ -178,8 +178,8 @@ def _take(state: AgentState, event: AgentEvent, now: float) -> list[AgentEffect]
         case Released():
             return released(state)
         case CoordinatorReached():
-            effects = [*contact.reached(state, event.hosting, now), *standstill.told_again(state)]
-            return [*effects, *stay_out(state)] if state.stays_out else effects
+            effects = [*contact.reached(state, event.hosting, now), *stalls.told_again(state)]
+            return [*effects, *leave_unfit(state)] if state.unfit else effects
         case CoordinatorLost():
             return contact.lost(state, event.reason, event.permanent, now)
         case LeaseRanOut():
@@ -188,18 +188,18 @@ def _take(state: AgentState, event: AgentEvent, now: float) -> list[AgentEffect]
             return _step_reported(state, event)
         case UnexitedFound():
             return exits.found(state, event)
-        case GroupStood():
-            return standstill.stood(state, event)
-        case GroupMoved():
-            return standstill.moved(state, event)
+        case StallFound():
+            return stalls.stood(state, event)
+        case StallOver():
+            return stalls.moved(state, event)
         case DeadlineMissed():
-            return standstill.missed(state, event)
+            return stalls.missed(state, event)
         case WorkersLocated():
             return located(state, event)
         case StragglerFound():
-            return standstill.straggles(state, event)
-        case WorkerHeld():
-            return _worker_held(state, event, now)
+            return stalls.straggles(state, event)
+        case WorkerStuck():
+            return _worker_stuck(state, event, now)
         case SaveAnswered():
             return saving.answered(state, event)
         case LauncherLost():
@@ -217,7 +217,7 @@ def _take(state: AgentState, event: AgentEvent, now: float) -> list[AgentEffect]
 # A round.
 
 
-def _told(state: AgentState, message: ToNode, now: float) -> list[AgentEffect]:
+def _told(state: NodeState, message: ToNode, now: float) -> list[NodeEffect]:
     match message:
         case HeartbeatAnswered():
             return contact.answered(state, message)
@@ -230,11 +230,14 @@ def _told(state: AgentState, message: ToNode, now: float) -> list[AgentEffect]:
         case StopRound():
             return _stop_round(state, message)
         case CloseJob():
-            return [*close(state, message.outcome), *([RemoveNotes()] if state.mark else [])]
+            return [
+                *close(state, message.outcome),
+                *([RemoveLivenessLocks()] if state.mark else []),
+            ]
         case DescribeFailures():
             return _describe(state, message)
         case TellHang():
-            return standstill.told_of_hang(state, message, now)
+            return stalls.told_of_hang(state, message, now)
         case ExpectExits():
             return exits.expect(state, message.round)
         case Welcomed():
@@ -242,11 +245,11 @@ def _told(state: AgentState, message: ToNode, now: float) -> list[AgentEffect]:
         case StandBy():
             state.goes_on = True  # Without this node, so far.
             return [Say(message.reason)]
-        case PutQuestion() | PassAnswer() | SettleQuestion():
-            return []  # They decide nothing: `node.questions` has seen to it.
+        case ForwardRequest() | PassResponse() | CloseRequest():
+            return []  # They decide nothing: `node.requests` has seen to it.
 
 
-def _run(state: AgentState, message: RunRound, now: float) -> list[AgentEffect]:
+def _run(state: NodeState, message: RunRound, now: float) -> list[NodeEffect]:
     assignment = message.assignment
     if state.phase is not Phase.WAITING or assignment.round <= state.last_round:
         return []
@@ -258,25 +261,25 @@ def _run(state: AgentState, message: RunRound, now: float) -> list[AgentEffect]:
         return [*contact.send_heartbeat(state, now), stopped]
     state.phase = Phase.RUNNING
     state.assignment, state.last_round = assignment, assignment.round
-    state.instance = state.tenure.instance
+    state.instance = state.term.instance
     state.workers = {ranks.local_rank: WorkerLife(ranks.rank) for ranks in assignment.workers}
     state.failures = {}
-    state.standstill, state.hang_said, state.exit_wait = None, False, None
+    state.stall, state.hang_said, state.exit_wait = None, False, None
     state.stopped_by_us = state.told_failure = state.killing = state.deaths_held = False
     state.lease_ended = state.locating = False
     state.saving, state.goes_on, state.saved = None, False, 0
     state.endpoint = None
-    effects: list[AgentEffect] = contact.set_deadlines(state)
+    effects: list[NodeEffect] = contact.set_deadlines(state)
     if state.mark:
         seat = (assignment.round, assignment.group_rank, message.path)
-        effects.append(NoteSeat(state.instance, *seat))
+        effects.append(RecordSeat(state.instance, *seat))
     if state.lease is not None:
         effects.append(Say(_place(assignment)))
     if message.note and not state.hosting:
         effects.append(Say(message.note))
     effects.append(StartWorkers(assignment, tuple(state.workers), warm=state.warm))
     if state.warm:
-        effects.append(WakeAgent(BIRTH_TIMER, state.config.timeouts.preload_s))
+        effects.append(WakeNode(BIRTH_TIMER, state.config.timeouts.preload_s))
     return [*effects, *improve_soon(state)]
 
 
@@ -287,7 +290,7 @@ def _place(assignment: Assignment) -> str:
     return f"round {assignment.round}: {where}, {ranks} of {assignment.world_size}"
 
 
-def _worker_started(state: AgentState, event: WorkerStarted) -> list[AgentEffect]:
+def _worker_started(state: NodeState, event: WorkerStarted) -> list[NodeEffect]:
     worker = worker_of(state, event.round, event.local_rank)
     if worker is None:
         return []
@@ -300,7 +303,7 @@ def _worker_started(state: AgentState, event: WorkerStarted) -> list[AgentEffect
     return [SignalWorkers(state.interrupted_by or signal.SIGTERM, (event.local_rank,))]
 
 
-def _worker_exited(state: AgentState, event: WorkerExited, now: float) -> list[AgentEffect]:
+def _worker_exited(state: NodeState, event: WorkerExited, now: float) -> list[NodeEffect]:
     worker = worker_of(state, event.round, event.local_rank)
     if worker is None or state.assignment is None:
         return []
@@ -309,7 +312,7 @@ def _worker_exited(state: AgentState, event: WorkerExited, now: float) -> list[A
     worker.pid, worker.status = event.pid, event.status
     worker.ended_early = event.status.succeeded and state.phase is Phase.RUNNING
     worker.ended_at = now
-    effects: list[AgentEffect] = []
+    effects: list[NodeEffect] = []
     if not event.status.succeeded:
         failure = _failure(state, worker, event, now)
         state.failures[event.local_rank] = failure
@@ -317,7 +320,7 @@ def _worker_exited(state: AgentState, event: WorkerExited, now: float) -> list[A
             effects += worker_failed(state, failure)
     if alive(state):
         if worker.ended_early:
-            effects += standstill.worker_finished(state)
+            effects += stalls.worker_finished(state)
         return [*effects, *exits.exited(state, worker), *saving.answers(state)]
     if state.phase is not Phase.RUNNING:
         return effects + kill(state)
@@ -326,9 +329,9 @@ def _worker_exited(state: AgentState, event: WorkerExited, now: float) -> list[A
     return effects + saving.answers(state)
 
 
-def _worker_held(state: AgentState, event: WorkerHeld, now: float) -> list[AgentEffect]:
+def _worker_stuck(state: NodeState, event: WorkerStuck, now: float) -> list[NodeEffect]:
     """It counts as failed, though it has not ended, if nobody is to wait for it any longer."""
-    effects = standstill.held(state, event)
+    effects = stalls.held(state, event)
     worker = worker_of(state, event.round, event.local_rank)
     if not effects or not event.ends or worker is None:
         return effects
@@ -338,7 +341,7 @@ def _worker_held(state: AgentState, event: WorkerHeld, now: float) -> list[Agent
     return effects + worker_failed(state, failure)
 
 
-def _failure(state: AgentState, worker: WorkerLife, event: WorkerExited, now: float) -> Failure:
+def _failure(state: NodeState, worker: WorkerLife, event: WorkerExited, now: float) -> Failure:
     place, in_collective = _place_of(worker)
     raised_s = _raised_s(event)
     return Failure(
@@ -391,14 +394,14 @@ def _error_of(worker: WorkerLife, event: WorkerExited) -> ErrorDetail:
     return ErrorDetail(message=worker.ended_for, non_retryable=worker.ends_job)
 
 
-def _ended_early(state: AgentState) -> tuple[EarlyEnd, ...]:
+def _ended_early(state: NodeState) -> tuple[EarlyEnd, ...]:
     """The first few that had ended well before anything failed here, or was stopped."""
     ended = (one for one in state.workers.values() if one.ended_early)
     early = [EarlyEnd(one.rank, one.step, state.name) for one in ended]
     return tuple(early[: rootcause.EARLY_ENDS_TOLD])
 
 
-def _failed_on_its_own(state: AgentState, event: WorkerExited) -> bool:
+def _failed_on_its_own(state: NodeState, event: WorkerExited) -> bool:
     """Whether a worker that we were stopping ended of something else than that.
 
     One that has left an exception had failed already: its peers may notice while it still ends,
@@ -410,7 +413,7 @@ def _failed_on_its_own(state: AgentState, event: WorkerExited) -> bool:
     return event.status.signal not in ours or bool(event.out_of_memory)
 
 
-def _step_reported(state: AgentState, event: StepReported) -> list[AgentEffect]:
+def _step_reported(state: NodeState, event: StepReported) -> list[NodeEffect]:
     worker = worker_of(state, event.round, event.local_rank)
     if worker is None:
         return []
@@ -423,13 +426,13 @@ def _step_reported(state: AgentState, event: StepReported) -> list[AgentEffect]:
     return [Report(WorkersProgressed(event.round, event.step, event.age_s))]
 
 
-def _describe(state: AgentState, message: DescribeFailures) -> list[AgentEffect]:
+def _describe(state: NodeState, message: DescribeFailures) -> list[NodeEffect]:
     if state.assignment is None or state.assignment.round != message.round:
         return []
     return [Report(FailuresDescribed(message.round, in_full(state, state.failures.values())))]
 
 
-def _lease_ran_out(state: AgentState) -> list[AgentEffect]:
+def _lease_ran_out(state: NodeState) -> list[NodeEffect]:
     """The spawner stops the workers already, and kills them at the end of the lease."""
     if state.phase is not Phase.RUNNING:
         return []
@@ -444,12 +447,12 @@ def _lease_ran_out(state: AgentState) -> list[AgentEffect]:
     said = Say(f"the coordinator has not answered for too long ({limit}): stopping the workers")
     if not alive(state):
         return [said, *kill(state)]
-    return [said, WakeAgent(GRACE_TIMER, state.config.leases.stop_reserve_s)]
+    return [said, WakeNode(GRACE_TIMER, state.config.leases.stop_reserve_s)]
 
 
-def _stop_round(state: AgentState, message: StopRound) -> list[AgentEffect]:
+def _stop_round(state: NodeState, message: StopRound) -> list[NodeEffect]:
     if message.round == state.last_round:
-        heed_whether_it_goes_on(state, message.goes_on)
+        note_job_continues(state, message.goes_on)
     if state.phase is not Phase.RUNNING or message.round != state.last_round:
         return []
     if state.draining_by is not None:
@@ -465,7 +468,7 @@ def _stop_round(state: AgentState, message: StopRound) -> list[AgentEffect]:
     return [Say(f"round {message.round} ends: {reason}{_stopping_others(state)}"), *stopped]
 
 
-def _stopping_others(state: AgentState) -> str:
+def _stopping_others(state: NodeState) -> str:
     """In words, what the end of a round means here, if anything still runs."""
     # Of those that failed, one may be stuck in the kernel, and still there.
     left = len([local_rank for local_rank in alive(state) if local_rank not in state.failures])
@@ -477,7 +480,7 @@ def _stopping_others(state: AgentState) -> str:
     return f"; stopping {which}{' of this node' if state.lease is not None else ''}"
 
 
-def _all_gone(state: AgentState, event: AllGone) -> list[AgentEffect]:
+def _all_gone(state: NodeState, event: AllGone) -> list[NodeEffect]:
     """It is said once for each time that it was asked, and may be about an earlier round."""
     if event.round != state.last_round:
         return []
@@ -490,15 +493,15 @@ def _all_gone(state: AgentState, event: AllGone) -> list[AgentEffect]:
     return [CloseRound(), *reserve(state)]
 
 
-def _timer(state: AgentState, name: str, now: float) -> list[AgentEffect]:
+def _timer(state: NodeState, name: str, now: float) -> list[NodeEffect]:
     if name == HEARTBEAT_TIMER:
         return contact.heartbeat_due(state, now)
     if name == REDIAL_TIMER:
         return contact.redial(state)
-    if name == NOTE_TIMER:
-        return note_late(state) if state.note_pending else []
-    if name == STAY_OUT_TIMER and state.phase is Phase.PREPARING:
-        return stay_out(state)
+    if name == LOCK_TIMER:
+        return lock_late(state) if state.lock_pending else []
+    if name == UNFIT_TIMER and state.phase is Phase.PREPARING:
+        return leave_unfit(state)
     if name == SEEK_TIMER:
         return contact.sought_in_vain(state, now)
     if name == DRAIN_TIMER and state.draining_by is not None and state.phase is Phase.RUNNING:

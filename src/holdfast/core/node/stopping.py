@@ -16,22 +16,22 @@ from msgspec.structs import replace
 
 from holdfast.core.node import warming as agent_warming
 from holdfast.core.node.io import (
-    AgentEffect,
     EndSpawner,
     Finish,
     KillEverything,
     KillSpawner,
     ListStuck,
+    NodeEffect,
     Report,
     Say,
     SignalWorkers,
-    WakeAgent,
+    WakeNode,
 )
 from holdfast.core.node.reports import in_full
 from holdfast.core.node.state import (
     GRACE_TIMER,
     UNKILLABLE_TIMER,
-    AgentState,
+    NodeState,
     Phase,
     alive,
     has_succeeded,
@@ -45,30 +45,30 @@ DRAIN_MARGIN_S = 2.0
 """How much longer than the coordinator's patience a node waits to be let out."""
 
 
-def stop_workers(state: AgentState, with_signal: int) -> list[AgentEffect]:
+def stop_workers(state: NodeState, with_signal: int) -> list[NodeEffect]:
     state.stopped_by_us, state.locating = True, False
     running = alive(state)
     if not running:
         return kill(state)
-    grace = WakeAgent(GRACE_TIMER, state.config.timeouts.shutdown_s)
+    grace = WakeNode(GRACE_TIMER, state.config.timeouts.shutdown_s)
     return [SignalWorkers(with_signal, running), grace]
 
 
-def kill(state: AgentState) -> list[AgentEffect]:
+def kill(state: NodeState) -> list[NodeEffect]:
     """The grace is over, or nobody is left to need it: nothing below us survives this."""
     if state.killing:
         return []
     state.killing = True
     state.unanswered = 0
-    wait = WakeAgent(UNKILLABLE_TIMER, state.config.timeouts.unkillable_s)
+    wait = WakeNode(UNKILLABLE_TIMER, state.config.timeouts.unkillable_s)
     is_closing = state.phase is Phase.CLOSING
     return [EndSpawner() if is_closing else KillEverything(state.last_round), wait]
 
 
-def not_gone(state: AgentState) -> list[AgentEffect]:
+def not_gone(state: NodeState) -> list[NodeEffect]:
     """Ask what is still there; a spawner that does not answer is killed; then go on without."""
     state.unanswered += 1
-    again = WakeAgent(UNKILLABLE_TIMER, state.config.timeouts.unkillable_s)
+    again = WakeNode(UNKILLABLE_TIMER, state.config.timeouts.unkillable_s)
     if state.unanswered == 1:
         return [ListStuck(), again]
     if state.unanswered == 2:
@@ -81,8 +81,8 @@ def not_gone(state: AgentState) -> list[AgentEffect]:
 
 
 def stuck(
-    state: AgentState, processes: tuple[str, ...], forbidden: tuple[str, ...] = ()
-) -> list[AgentEffect]:
+    state: NodeState, processes: tuple[str, ...], forbidden: tuple[str, ...] = ()
+) -> list[NodeEffect]:
     """SIGKILL was sent, so they execute nothing more; but what they hold is not free.
 
     Those that are `forbidden` to us may well go on.
@@ -109,9 +109,9 @@ def stuck(
     return [*said, left, *finish(state)]
 
 
-def _left_behind(processes: tuple[str, ...], forbidden: tuple[str, ...]) -> list[AgentEffect]:
+def _left_behind(processes: tuple[str, ...], forbidden: tuple[str, ...]) -> list[NodeEffect]:
     """Name what outlives us."""
-    said: list[AgentEffect] = []
+    said: list[NodeEffect] = []
     if processes or not forbidden:
         named = ", ".join(processes) or "a process"
         words = "did not die from SIGKILL (stuck in the kernel?)"
@@ -125,7 +125,7 @@ def _left_behind(processes: tuple[str, ...], forbidden: tuple[str, ...]) -> list
 # Ending.
 
 
-def close(state: AgentState, outcome: Outcome) -> list[AgentEffect]:
+def close(state: NodeState, outcome: Outcome) -> list[NodeEffect]:
     if state.outcome is None:
         state.outcome = outcome
     if state.phase is Phase.CLOSING:
@@ -136,18 +136,18 @@ def close(state: AgentState, outcome: Outcome) -> list[AgentEffect]:
     return kill(state)
 
 
-def stay_out(state: AgentState) -> list[AgentEffect]:
+def leave_unfit(state: NodeState) -> list[NodeEffect]:
     """The node did not pass its check: it goes, and the coordinator, if it was reached, is told.
 
     A job that can do without it goes on; where it cannot, whoever placed this node should know.
     """
-    reason = f"{state.name} stays out: {state.stays_out}"
+    reason = f"{state.name} stays out: {state.unfit}"
     elastic = state.config.min_nodes < state.config.max_nodes
     asked: Literal["", "node"] = "node" if elastic else ""
     return close(state, Outcome("failed", reason, exit_status.UNFIT, asked=asked))
 
 
-def closing_asked(state: AgentState, outcome: Outcome) -> list[AgentEffect]:
+def closing_asked(state: NodeState, outcome: Outcome) -> list[NodeEffect]:
     """Pass it on; until the job is over it is told again on every new connection."""
     if state.closing is not None or state.phase is Phase.CLOSING:
         return []
@@ -155,7 +155,7 @@ def closing_asked(state: AgentState, outcome: Outcome) -> list[AgentEffect]:
     return [Report(ClosingWanted(state.closing))]
 
 
-def released(state: AgentState) -> list[AgentEffect]:
+def released(state: NodeState) -> list[NodeEffect]:
     """Go, and let the others go on; whoever carries the coordinator stays until all are done."""
     if state.phase is Phase.CLOSING:
         return []
@@ -164,13 +164,13 @@ def released(state: AgentState) -> list[AgentEffect]:
     return [] if state.hosting else depart(state)
 
 
-def depart(state: AgentState) -> list[AgentEffect]:
+def depart(state: NodeState) -> list[NodeEffect]:
     """The node's part is done, whatever becomes of the others."""
     state.outcome = Outcome("succeeded", f"all workers on {state.name} succeeded", 0)
     return finish(state)
 
 
-def leave(state: AgentState, number: int, why: str = "") -> list[AgentEffect]:
+def leave(state: NodeState, number: int, why: str = "") -> list[NodeEffect]:
     """Pass the signal on, give the workers their grace, and go; `why` if none was received."""
     state.interrupted_by = number
     why = why or state.leave_asked
@@ -179,7 +179,7 @@ def leave(state: AgentState, number: int, why: str = "") -> list[AgentEffect]:
     status = exit_status.BY_SIGNAL + number
     asked = _who_was_asked(state, number)
     state.outcome = Outcome("interrupted", reason, status, asked=asked)
-    said: list[AgentEffect] = [Say(f"{reason}{_passed_on(state, number)}")]
+    said: list[NodeEffect] = [Say(f"{reason}{_passed_on(state, number)}")]
     if number == signal.SIGINT and not why:
         said += _others_wait(state)
     already_stopping = state.phase is Phase.STOPPING
@@ -191,12 +191,12 @@ def leave(state: AgentState, number: int, why: str = "") -> list[AgentEffect]:
     return said + stop_workers(state, number)
 
 
-def asks_to_leave(state: AgentState, number: int) -> bool:
+def asks_to_leave(state: NodeState, number: int) -> bool:
     """Whether this signal is one by which a node is asked to leave."""
     return signal_name(number) in state.config.drain_signals
 
 
-def heed_whether_it_goes_on(state: AgentState, goes_on: bool) -> None:
+def note_job_continues(state: NodeState, goes_on: bool) -> None:
     """Others stay when this node goes, or all of them have to. It may be on its way already.
 
     Told to a node that has not asked, it is about the leaving of another, and this node is one of
@@ -209,13 +209,13 @@ def heed_whether_it_goes_on(state: AgentState, goes_on: bool) -> None:
         state.outcome = replace(state.outcome, asked=asked)
 
 
-def _who_was_asked(state: AgentState, number: int) -> Literal["", "node", "job"]:
+def _who_was_asked(state: NodeState, number: int) -> Literal["", "node", "job"]:
     if not asks_to_leave(state, number):
         return ""
     return "node" if state.goes_on else "job"
 
 
-def _passed_on(state: AgentState, number: int) -> str:
+def _passed_on(state: NodeState, number: int) -> str:
     running = alive(state)
     if not running:
         return ""
@@ -225,7 +225,7 @@ def _passed_on(state: AgentState, number: int) -> str:
     return f"; passing it on to {workers}, {grace} of grace{again}"
 
 
-def _others_wait(state: AgentState) -> list[AgentEffect]:
+def _others_wait(state: NodeState) -> list[NodeEffect]:
     """Who ends one node of a job that needs all of its nodes may believe to have ended the job."""
     others = state.assignment.group_size - 1 if state.assignment is not None else 0
     is_member = state.lease is not None and state.phase is Phase.RUNNING
@@ -239,7 +239,7 @@ def _others_wait(state: AgentState) -> list[AgentEffect]:
     ]
 
 
-def launcher_lost(state: AgentState) -> list[AgentEffect]:
+def launcher_lost(state: NodeState) -> list[NodeEffect]:
     """Nobody waits for the results any more: no grace, the end."""
     if state.outcome is None:
         state.outcome = Outcome("interrupted", "the process that launched the job is gone", 1)
@@ -248,7 +248,7 @@ def launcher_lost(state: AgentState) -> list[AgentEffect]:
     return kill(state)
 
 
-def spawner_lost(state: AgentState, reason: str, left: tuple[str, ...] = ()) -> list[AgentEffect]:
+def spawner_lost(state: NodeState, reason: str, left: tuple[str, ...] = ()) -> list[NodeEffect]:
     if state.outcome is None:
         text = f"the spawner on {state.name} {reason}; its workers were killed with it"
         if left:
@@ -260,14 +260,14 @@ def spawner_lost(state: AgentState, reason: str, left: tuple[str, ...] = ()) -> 
     return finish(state)
 
 
-def finish(state: AgentState) -> list[AgentEffect]:
+def finish(state: NodeState) -> list[NodeEffect]:
     """The last effect of every life. Every way here has an outcome."""
     assert state.outcome is not None, "an agent finished without an outcome"
     state.phase = Phase.FINISHED
     effects = agent_warming.untold(state)
     if state.interrupted_by is not None or (state.lease is not None and not state.given_up):
         kind = state.outcome.blame.kind if state.outcome.blame is not None else ""
-        reason, out = cut(state.stays_out or state.outcome.reason), bool(state.stays_out)
-        left = NodeLeft(reason, signal=state.interrupted_by, kind=kind, stays_out=out)
+        reason, out = cut(state.unfit or state.outcome.reason), bool(state.unfit)
+        left = NodeLeft(reason, signal=state.interrupted_by, kind=kind, unfit=out)
         effects.append(Report(left))
     return [*effects, Finish(state.outcome)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.core.node.state import AgentState, Phase, alive
+from holdfast.core.node.state import NodeState, Phase, alive
 
 RUNNING, WAITING = Phase.RUNNING, Phase.WAITING
 IDLE = (Phase.PREPARING, Phase.WAITING)
@@ -12,7 +12,7 @@ UNJOINED = (Phase.PREPARING, Phase.CLOSING, Phase.FINISHED)
 """Nobody has been told of the node, or has to be any more."""
 
 
-def untruths(state: AgentState) -> Iterator[str]:
+def broken_invariants(state: NodeState) -> Iterator[str]:
     """What should be true and is not, in words."""
     phase = state.phase
     if state.connected and state.dialling:
@@ -32,5 +32,5 @@ def untruths(state: AgentState) -> Iterator[str]:
         yield "the zygote is ready, and waited for"
     if state.node in [one.node for one in state.ended]:
         yield "the node tells of its own end"
-    if state.note_pending and phase not in UNJOINED:
+    if state.lock_pending and phase not in UNJOINED:
         yield "the node has joined, and its note is waited for"

@@ -16,18 +16,18 @@ Rules
 from __future__ import annotations
 
 from holdfast.core.node.io import (
-    AgentEffect,
     ImportLeft,
     ImportsLearned,
     ModuleRejected,
     ModulesUnfit,
+    NodeEffect,
     Remember,
     Say,
     StartZygote,
-    WakeAgent,
+    WakeNode,
     ZygoteReady,
 )
-from holdfast.core.node.state import IMPROVE_TIMER, AgentState, Phase
+from holdfast.core.node.state import IMPROVE_TIMER, NodeState, Phase
 from holdfast.core.protocol.preload_steps import brought_by, module_of, without
 
 MOST_IMPROVEMENTS = 12
@@ -40,19 +40,19 @@ WORTH_SAYING_S = 0.2
 """What costs each worker less than this is not worth a line."""
 
 
-def start_zygote(state: AgentState, *, beside: bool = False) -> StartZygote:
+def start_zygote(state: NodeState, *, beside: bool = False) -> StartZygote:
     """One that does all that is known to be of use."""
     late, under = _fit(state)
     return StartZygote(state.preload, late, tuple(state.avoid), under, beside)
 
 
-def came_ready(state: AgentState, event: ZygoteReady) -> list[AgentEffect]:
+def came_ready(state: NodeState, event: ZygoteReady) -> list[NodeEffect]:
     """Notes what it stopped in; keeps what was found out for the next job."""
     state.stopped_in, state.has_torch = event.stopped_in, event.has_torch
     state.zygote_took_s = event.took_s
     for module in event.stopped_in:
         state.avoid.setdefault(module, event.reason)
-    remembered: list[AgentEffect] = []
+    remembered: list[NodeEffect] = []
     if event.beside or state.avoid.keys() - state.recalled:
         remembered = [_remember(state)]
         state.recalled = frozenset(state.avoid)
@@ -61,7 +61,7 @@ def came_ready(state: AgentState, event: ZygoteReady) -> list[AgentEffect]:
     return [*remembered, *improve_soon(state)]
 
 
-def rejected(state: AgentState, event: ModuleRejected) -> list[AgentEffect] | None:
+def rejected(state: NodeState, event: ModuleRejected) -> list[NodeEffect] | None:
     """The steps without that one; None if it was not among them, so that there is no way on."""
     module = module_of(event.module) or event.module
     rest = without(state.preload, event.module)
@@ -72,11 +72,11 @@ def rejected(state: AgentState, event: ModuleRejected) -> list[AgentEffect] | No
     return [_left_out(module, event.cost_s, event.reason)]
 
 
-def unfit(state: AgentState, event: ModulesUnfit) -> None:
+def unfit(state: NodeState, event: ModulesUnfit) -> None:
     state.avoid.update(event.unfit)
 
 
-def learned(state: AgentState, event: ImportsLearned) -> list[AgentEffect]:
+def learned(state: NodeState, event: ImportsLearned) -> list[NodeEffect]:
     """Workers have imported more than was there."""
     known = brought_by((*state.preload, *state.late))
     new = [m for m in event.modules if m not in known and not _is_avoided(state, m)]
@@ -88,9 +88,9 @@ def learned(state: AgentState, event: ImportsLearned) -> list[AgentEffect]:
     return [*said, *improve_soon(state)] if new or said else []
 
 
-def _too_early(state: AgentState, used: dict[str, tuple[str, ...]]) -> list[AgentEffect]:
+def _too_early(state: NodeState, used: dict[str, tuple[str, ...]]) -> list[NodeEffect]:
     """Note what the program sets before it comes to modules that have been imported ahead."""
-    said: list[AgentEffect] = []
+    said: list[NodeEffect] = []
     for module in state.late:
         known = state.under.get(module, ())
         new = [name for name in used.get(module, ()) if name not in known]
@@ -102,15 +102,15 @@ def _too_early(state: AgentState, used: dict[str, tuple[str, ...]]) -> list[Agen
     return said
 
 
-def improve_soon(state: AgentState) -> list[AgentEffect]:
+def improve_soon(state: NodeState) -> list[NodeEffect]:
     """Prepare a better zygote once nothing new has come for a while; begins that while anew."""
     if not _can_improve(state):
         return []
     settled_s = SETTLED_AFTER * state.zygote_took_s
-    return [WakeAgent(IMPROVE_TIMER, min(max(settled_s, SETTLED_LEAST_S), SETTLED_MOST_S))]
+    return [WakeNode(IMPROVE_TIMER, min(max(settled_s, SETTLED_LEAST_S), SETTLED_MOST_S))]
 
 
-def improve(state: AgentState) -> list[AgentEffect]:
+def improve(state: NodeState) -> list[NodeEffect]:
     """Prepare a better zygote, if there is one to be had and nothing else to do."""
     if not _can_improve(state):
         return []
@@ -119,24 +119,24 @@ def improve(state: AgentState) -> list[AgentEffect]:
     return [start_zygote(state, beside=True)]
 
 
-def _can_improve(state: AgentState) -> bool:
+def _can_improve(state: NodeState) -> bool:
     can_begin = not state.improving and state.improvements < MOST_IMPROVEMENTS
     return can_begin and state.has_more_to_learn and state.warm and state.phase is Phase.RUNNING
 
 
-def untold(state: AgentState) -> list[AgentEffect]:
+def untold(state: NodeState) -> list[NodeEffect]:
     """The job is over before another zygote was ready: the next job may try what was learned."""
     return [_remember(state)] if state.improving or state.has_more_to_learn else []
 
 
-def failed_beside(state: AgentState) -> list[AgentEffect]:
+def failed_beside(state: NodeState) -> list[NodeEffect]:
     """The one that was to be better is of no use; with what is known now, another may be."""
     state.improving = False
     state.has_more_to_learn = True
     return improve(state)
 
 
-def import_left(state: AgentState, event: ImportLeft) -> list[AgentEffect]:
+def import_left(state: NodeState, event: ImportLeft) -> list[NodeEffect]:
     """A worker went on with an import that the zygote could not finish: say what it costs."""
     if state.left_out_said or not state.stopped_in or event.took_s < WORTH_SAYING_S:
         return []
@@ -145,7 +145,7 @@ def import_left(state: AgentState, event: ImportLeft) -> list[AgentEffect]:
     return [_left_out(outermost, event.took_s, state.avoid.get(state.stopped_in[0], ""))]
 
 
-def _remember(state: AgentState) -> Remember:
+def _remember(state: NodeState) -> Remember:
     late, under = _fit(state)
     return Remember(late, dict(state.avoid), under)
 
@@ -158,12 +158,12 @@ def _left_out(module: str, cost_s: float, reason: str) -> Say:
     return Say(f"each worker imports {module} itself{cost}: {reason}{hint}")
 
 
-def _fit(state: AgentState) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
+def _fit(state: NodeState) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
     """What is imported late and need not be avoided, and under which variables."""
     late = tuple(module for module in state.late if not _is_avoided(state, module))
     return late, {module: names for module, names in state.under.items() if module in late}
 
 
-def _is_avoided(state: AgentState, module: str) -> bool:
+def _is_avoided(state: NodeState, module: str) -> bool:
     name = module_of(module) or module
     return any((name + ".").startswith(avoided + ".") for avoided in state.avoid)

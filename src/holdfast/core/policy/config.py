@@ -150,7 +150,7 @@ class Leases(Struct, frozen=True):
     """How long a node whose connection broke may take to come back before the round ends."""
     tether_s: float = 0.3
     """How long after the end of its tether a node counts as gone."""
-    tenure_s: float = 3.0
+    term_s: float = 3.0
     """T: how long a coordinator may speak after its last successful write."""
     takeover_s: float = 4.0
     """E: how long others wait without a sign of it before they take over."""
@@ -228,7 +228,7 @@ class Oversight(Struct, frozen=True):
     """How long a worker may be stuck in the kernel before it counts as failed; 0: it is told of."""
 
     @property
-    def hang_look_s(self) -> float:
+    def hang_check_s(self) -> float:
         """How often workers are looked at for it."""
         return min(60.0, self.hang_after_s / 5)
 
@@ -245,14 +245,14 @@ class Oversight(Struct, frozen=True):
         return any(limit is not None for limit in (self.start_s, self.first_step_s, self.run_s))
 
     @property
-    def looks_for_held(self) -> bool:
-        """Whether workers are looked at for what holds them (`core.policy.held`)."""
+    def checks_for_stuck(self) -> bool:
+        """Whether workers are looked at for what holds them (`core.policy.stuck`)."""
         return self.hang != "off" or self.stuck_s > 0
 
     @property
-    def held_look_s(self) -> float:
+    def stuck_check_s(self) -> float:
         """How often."""
-        return min(self.hang_look_s, self.stuck_s / 4) if self.stuck_s else self.hang_look_s
+        return min(self.hang_check_s, self.stuck_s / 4) if self.stuck_s else self.hang_check_s
 
 
 class Output(Struct, frozen=True):

@@ -1,6 +1,6 @@
 """Who sits in a round, in what order, and who is which rank.
 
-Three questions, one function each, all answered by the coordinator before a round is
+Three requests, one function each, all answered by the coordinator before a round is
 announced. Candidates come in the order in which they arrived.
 
 Who sits (`select`)

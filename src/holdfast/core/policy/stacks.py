@@ -26,7 +26,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from holdfast.core.protocol.messages import StoodPlace
+from holdfast.core.protocol.messages import FrameGroup
 
 FRAMES_MOST = 100
 """More than `faulthandler` writes of one thread."""
@@ -240,7 +240,7 @@ def _is_standard(frame: StackFrame) -> bool:
     return bool(_STANDARD.search(frame.file)) and not _PACKAGE.search(frame.file)
 
 
-def as_told(place: StoodPlace) -> StackPlace:
+def as_told(place: FrameGroup) -> StackPlace:
     """A place of which a node told."""
     return StackPlace(place.function, place.where, place.kernel)
 

@@ -18,7 +18,7 @@ MARKS_APART_S = 3.0
 """A mark for each look would be many where looks are frequent, and no better."""
 
 
-class WorkerStanding(Struct, frozen=True):
+class WorkerProgress(Struct, frozen=True):
     """One worker that runs; ages are in seconds, up to the moment of the look."""
 
     rank: int

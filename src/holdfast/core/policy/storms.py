@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
-from holdfast.core.protocol.questions import Harm
+from holdfast.core.protocol.requests import Harm
 
 T = TypeVar("T")
 

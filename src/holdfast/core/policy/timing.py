@@ -5,7 +5,7 @@ carry the promise that two rounds never run at once. So the whole hierarchy is c
 before a job over several nodes starts; a job of one node needs no lease, and none of this
 touches it.
 
-Rules, for lease L, heartbeat h, stop reserve r, kill margin K, drift d, tenure T, takeover E
+Rules, for lease L, heartbeat h, stop reserve r, kill margin K, drift d, term T, takeover E
 1. 0 < h < L/2: one lost heartbeat does not cost a node its lease.
 2. 2h ≤ suspicion < L: nor does one lost heartbeat end a round, and the round ends before
    the lease does.
@@ -146,12 +146,12 @@ def _about_silence(leases: Leases) -> Iterator[Relation]:
 
 
 def _about_the_coordinator(leases: Leases) -> Iterator[Relation]:
-    longest_tenure = leases.tenure_s * (1 + leases.drift)
+    longest_term = leases.term_s * (1 + leases.drift)
     yield Relation(
-        longest_tenure < leases.takeover_s,
-        f"a coordinator with a tenure of {_s(leases.tenure_s)} could still speak when another "
+        longest_term < leases.takeover_s,
+        f"a coordinator with a term of {_s(leases.term_s)} could still speak when another "
         f"takes over after {_s(leases.takeover_s)}",
-        "the tenure, with the drift of clocks, must end before the takeover",
+        "the term, with the drift of clocks, must end before the takeover",
     )
     notice = _takeover_s(leases)
     left = leases.lease_s - leases.stop_reserve_s
@@ -207,7 +207,7 @@ def derive(defaults: Leases, chosen: Mapping[str, float]) -> Leases:
         "suspect_s": suspect,
         "stop_reserve_s": scale * defaults.stop_reserve_s,
         "kill_margin_s": max(scale * defaults.kill_margin_s, KILL_MARGIN_LEAST_S),
-        "tenure_s": scale * defaults.tenure_s,
+        "term_s": scale * defaults.term_s,
         "takeover_s": scale * defaults.takeover_s,
         "hold_s": max(defaults.hold_s, lease),
         # A broken connection is not silence: a longer lease is no reason to be slower.

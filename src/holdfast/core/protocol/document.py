@@ -22,7 +22,7 @@ from msgspec import Meta, Struct
 
 from holdfast.core.protocol.bounds import NAME_MOST, Count, Name, NameOrNone, Number, Seconds
 from holdfast.core.protocol.marks import MarkOrNone
-from holdfast.core.protocol.model import Endpoint, Failure, Outcome, Tenure
+from holdfast.core.protocol.model import Endpoint, Failure, Outcome, Term
 
 SUCCESSORS = 5
 DONE_KEPT = 64
@@ -121,8 +121,8 @@ class Document(Struct, frozen=True, omit_defaults=True):
     """The last leader, where it resigned because its node left: nothing runs there any more."""
 
     @property
-    def tenure(self) -> Tenure:
-        return Tenure(self.instance, self.epoch)
+    def term(self) -> Term:
+        return Term(self.instance, self.epoch)
 
 
 @cache

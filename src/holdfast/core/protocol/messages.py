@@ -2,7 +2,7 @@
 
 Past tense: something a node tells. Imperative: something the coordinator asks for.
 Everything that concerns a round carries its number; what names an older one is ignored.
-Whatever the coordinator says is sent under its tenure (`model.Tenure`).
+Whatever the coordinator says is sent under its term (`model.Term`).
 Each field has its bounds (`core.protocol.bounds`); who may say what of whom is in
 `core.coordinator.hearing`.
 
@@ -39,7 +39,7 @@ from holdfast.core.protocol.model import (
     NodeInfo,
     Outcome,
     Record,
-    Tenure,
+    Term,
 )
 
 FEW = 16
@@ -47,7 +47,7 @@ FEW = 16
 ENDED_TOLD = 64
 """Nodes that may have ended on one machine, and are told of."""
 NAMED_MOST = 64
-"""Nodes that are named in a question, or as those who did not answer it."""
+"""Nodes that are named in a request, or as those who did not answer it."""
 PLACES_MOST = 16
 """Places of a program at which workers of one node are, and are told of."""
 Condition = Literal["running", "failed", "succeeded", "left", "stopping", "stopped"]
@@ -57,12 +57,12 @@ Condition = Literal["running", "failed", "succeeded", "left", "stopping", "stopp
 class Seen(Struct, frozen=True, omit_defaults=True):
     """The highest that a node has heard of, for a coordinator that starts with less."""
 
-    tenure: Tenure = Tenure()
+    term: Term = Term()
     round: Number = 0
     charges: Count = 0
 
 
-class SavingStanding(Struct, frozen=True, omit_defaults=True):
+class SavingReport(Struct, frozen=True, omit_defaults=True):
     """Workers are to save, as far as a node knows of it."""
 
     number: Number
@@ -71,7 +71,7 @@ class SavingStanding(Struct, frozen=True, omit_defaults=True):
     step: Number | None = None
 
 
-class Standing(Struct, frozen=True, omit_defaults=True):
+class RoundReport(Struct, frozen=True, omit_defaults=True):
     """Where a node is in the last round that it was part of."""
 
     round: Number
@@ -81,7 +81,7 @@ class Standing(Struct, frozen=True, omit_defaults=True):
     failures: Failures = ()
     instance: Number = 0
     """Of the job, when the round was announced: another one may have a round of that number."""
-    saving: SavingStanding | None = None
+    saving: SavingReport | None = None
     """What its workers were asked to save, and may not have."""
     saved: Number = 0
     """The last save of the round after which it went on."""
@@ -111,7 +111,7 @@ class NodeGreeted(Record, frozen=True):
 
     info: NodeInfo
     seen: Seen = Seen()
-    standing: Standing | None = None
+    standing: RoundReport | None = None
     endpoint: Endpoint | None = None
     """Held for the next round's master; without one the node is not ready for a round."""
     draining: Line = ""
@@ -172,7 +172,7 @@ class WorkersProgressed(Record, frozen=True):
     """How long before this was sent it was made."""
 
 
-class StoodPlace(Struct, frozen=True, array_like=True):
+class FrameGroup(Struct, frozen=True, array_like=True):
     """Workers of one node that are at the same place of their program."""
 
     ranks: Annotated[tuple[Rank, ...], Meta(max_length=SLOTS_MOST)]
@@ -182,11 +182,11 @@ class StoodPlace(Struct, frozen=True, array_like=True):
     """What the kernel says of them, if that is worth a word."""
 
 
-class WorkersStood(Record, frozen=True):
+class WorkersStalled(Record, frozen=True):
     """All workers of this node stand still for longer than they may."""
 
     round: Number
-    places: Annotated[tuple[StoodPlace, ...], Meta(max_length=PLACES_MOST)] = ()
+    places: Annotated[tuple[FrameGroup, ...], Meta(max_length=PLACES_MOST)] = ()
     """Where they are, the largest group first."""
     still_s: Seconds = 0.0
     never_spoke: bool = False
@@ -197,7 +197,7 @@ class WorkersStood(Record, frozen=True):
     """A worker of this node has ended with exit code 0."""
 
 
-class WorkersMoved(Record, frozen=True):
+class WorkersResumed(Record, frozen=True):
     """They do so no more."""
 
     round: Number
@@ -212,7 +212,7 @@ class RoundStopped(Record, frozen=True):
     ran: bool = True
     """False where nothing was started: the node has no state of this round."""
     lease_ended: bool = False
-    """As in `Standing`."""
+    """As in `RoundReport`."""
 
 
 class NodeDraining(Record, frozen=True):
@@ -256,7 +256,7 @@ class NodeLeft(Record, frozen=True):
     failures: Failures = ()
     kind: NameOrNone = ""
     """Of `core.policy.kinds`, where it leaves because something went wrong on it."""
-    stays_out: bool = False
+    unfit: bool = False
     """It never took part: it did not pass its own check, and `reason` says why."""
 
 
@@ -386,38 +386,38 @@ class CloseJob(Record, frozen=True):
     outcome: Outcome
 
 
-# Questions about the job, and their answers (`core.coordinator.question_desk`). What is asked and
+# Requests about the job, and their answers (`core.coordinator.request_routing`). What is asked and
 # what is answered are packed: who passes them on need not know what they say.
 
 
-class QuestionAsked(Record, frozen=True):
-    """Somebody on this node's machine asks something of the job (`core.protocol.questions`)."""
+class RequestMade(Record, frozen=True):
+    """Somebody on this node's machine asks something of the job (`core.protocol.requests`)."""
 
     number: Number
     """By which the answers are told apart, here."""
-    question: Packed
+    request: Packed
     of: Literal["coordinator", "all", "some"] = "coordinator"
     """Whose answer is wanted: that of the coordinator's node, of all, or of `nodes`."""
     nodes: Annotated[tuple[Name, ...], Meta(max_length=NAMED_MOST)] = ()
     """By their names, or their identities."""
 
 
-class QuestionAnswered(Record, frozen=True):
-    """What this node answers to `PutQuestion`."""
+class RequestAnswered(Record, frozen=True):
+    """What this node answers to `ForwardRequest`."""
 
     number: Number
     answer: Packed
 
 
-class PutQuestion(Record, frozen=True):
-    """Answer this, with `QuestionAnswered`."""
+class ForwardRequest(Record, frozen=True):
+    """Answer this, with `RequestAnswered`."""
 
     number: Number
-    question: Packed
+    request: Packed
 
 
-class PassAnswer(Record, frozen=True):
-    """What a node answered to a question that was asked here."""
+class PassResponse(Record, frozen=True):
+    """What a node answered to a request that was asked here."""
 
     number: Number
     node: Name
@@ -425,7 +425,7 @@ class PassAnswer(Record, frozen=True):
     answer: Packed
 
 
-class SettleQuestion(Record, frozen=True):
+class CloseRequest(Record, frozen=True):
     """No further answer comes."""
 
     number: Number
@@ -444,8 +444,8 @@ FromNode = (
     | FailuresDescribed
     | WorkersSucceeded
     | WorkersProgressed
-    | WorkersStood
-    | WorkersMoved
+    | WorkersStalled
+    | WorkersResumed
     | RoundStopped
     | NodeDraining
     | SaveHeard
@@ -453,8 +453,8 @@ FromNode = (
     | NodeLeft
     | ClosingWanted
     | MembersEnded
-    | QuestionAsked
-    | QuestionAnswered
+    | RequestMade
+    | RequestAnswered
 )
 ToNode = (
     Welcomed
@@ -468,9 +468,9 @@ ToNode = (
     | TellHang
     | ExpectExits
     | CloseJob
-    | PutQuestion
-    | PassAnswer
-    | SettleQuestion
+    | ForwardRequest
+    | PassResponse
+    | CloseRequest
 )
-OfQuestions = PutQuestion | PassAnswer | SettleQuestion
+OfRequests = ForwardRequest | PassResponse | CloseRequest
 """What a node's machine does not hear of: it decides nothing."""

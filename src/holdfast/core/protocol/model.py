@@ -60,10 +60,10 @@ class NodeInfo(Struct, frozen=True):
     """By which its machine can tell of its end (`core.protocol.marks`); empty where it cannot."""
 
 
-class Tenure(Struct, frozen=True, order=True):
+class Term(Struct, frozen=True, order=True):
     """Under whose word something was said: one life of the job, one coordinator of it.
 
-    Ordered: a word under a lower tenure than one that was already heard has no effect.
+    Ordered: a word under a lower term than one that was already heard has no effect.
     """
 
     instance: Number = 0

@@ -20,9 +20,6 @@ import time
 from typing import TYPE_CHECKING
 
 from holdfast.core.node.io import (
-    AgentEffect,
-    AgentEvent,
-    AgentStarted,
     AllGone,
     ClosingAsked,
     CoordinatorLost,
@@ -30,6 +27,9 @@ from holdfast.core.node.io import (
     EndSpawner,
     KillEverything,
     LeaseRanOut,
+    NodeEffect,
+    NodeEvent,
+    NodeStarted,
     Released,
     ReserveEndpoint,
     SetDeadlines,
@@ -39,7 +39,7 @@ from holdfast.core.node.io import (
     Told,
     WorkerExited,
 )
-from holdfast.core.node.state import AgentState, Phase, alive
+from holdfast.core.node.state import NodeState, Phase, alive
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.errors import HoldfastError
@@ -97,7 +97,7 @@ class MemberNode:
         problem = ""
         try:
             self._engine = self._make_engine()
-            self.post(AgentStarted(cold="others start the workers", foreign=True))
+            self.post(NodeStarted(cold="others start the workers", foreign=True))
             self._loop.run_until(self._is_over)
         except (HoldfastError, OSError) as error:
             problem = str(error)
@@ -133,7 +133,7 @@ class MemberNode:
         return Engine(self.config, self.node, self._host_name, ports)
 
     @property
-    def state(self) -> AgentState:
+    def state(self) -> NodeState:
         assert self._engine is not None, "it has not begun to live"
         return self._engine.state
 
@@ -166,14 +166,14 @@ class MemberNode:
             if self._lease is not None:
                 closing.callback(self._lease.cancel)
 
-    def post(self, event: AgentEvent) -> None:
+    def post(self, event: NodeEvent) -> None:
         """Take an event, after those that came before it."""
         if self._engine is not None:
             self._engine.post(event)
 
     # Who is told of every step.
 
-    def agent(self, at: float, event: AgentEvent, effects: list[AgentEffect]) -> None:
+    def agent(self, at: float, event: NodeEvent, effects: list[NodeEffect]) -> None:
         if isinstance(event, Told):
             self._note(event.message)
         self._level = logging.WARNING if isinstance(event, TROUBLE) else logging.INFO
@@ -201,7 +201,7 @@ class MemberNode:
         elif isinstance(message, StandBy):
             self.shared.show(stood_by=True)
 
-    def do(self, effect: AgentEffect) -> None:
+    def do(self, effect: NodeEffect) -> None:
         """Carry it out, as far as there is anything to do where somebody else runs the workers."""
         match effect:
             case ReserveEndpoint():
@@ -289,7 +289,7 @@ class MemberNode:
     def _sit_down(self, effect: StartWorkers) -> None:
         self._is_waiting = False
         given = effect.assignment
-        store = self._engine.place.store_place if self._engine is not None else None
+        store = self._engine.link.store_address if self._engine is not None else None
         assert store is not None, "a round was announced by nobody"
         seat = Seat(
             self.state.instance,

@@ -23,7 +23,7 @@ SIGNAL = signal.SIGRTMAX - 3
 TEXT_MOST = 1 << 20
 
 
-class LookMeans(Struct, frozen=True):
+class StackMeans(Struct, frozen=True):
     """What workers are looked at with."""
 
     loop: Loop

@@ -39,11 +39,11 @@ from holdfast.core.policy.stacks import (
 from holdfast.processes.monitoring import kernel
 from holdfast.processes.monitoring.debugger import Debugger
 from holdfast.processes.monitoring.flight_records import keep
-from holdfast.processes.monitoring.stack_files import SIGNAL, LookMeans, StackFiles
+from holdfast.processes.monitoring.stack_files import SIGNAL, StackFiles, StackMeans
 from holdfast.processes.stdlib_only import linux
 
 if TYPE_CHECKING:
-    from holdfast.processes.monitoring.lookout import Watched
+    from holdfast.processes.monitoring.monitor import Watched
 
 LOOK_AGAIN_S = 0.03
 PATIENCE_S = 1.0
@@ -147,7 +147,7 @@ class StackTaking:
         self,
         files: StackFiles,
         workers: list[Watched],
-        means: LookMeans,
+        means: StackMeans,
         then: Callable[[StackSnapshot], None],
         wants_native: Callable[[StackSnapshot], bool] | None = None,
     ) -> None:

@@ -130,7 +130,7 @@ class LineView:
         """The start of a line has been shown, and its end has not."""
         self._tick: Cancellable | None = None
         self._quiet_ticks = 0
-        self._held_ticks = 0
+        self._stuck_ticks = 0
         self._waits_for_buffer = False
 
     def feed(self, block: bytes) -> None:
@@ -139,7 +139,7 @@ class LineView:
             return
         whole = self._cutter.feed(block)
         if whole:
-            self._held_ticks = 0
+            self._stuck_ticks = 0
             self._show(whole)
         self._quiet_ticks = 0
         self._waits_for_buffer = _filled_a_buffer(block)
@@ -162,15 +162,15 @@ class LineView:
             return
         if not self._outlet.congested:  # Else it is we who have paused.
             self._quiet_ticks += 1
-            self._held_ticks += 1
+            self._stuck_ticks += 1
             if self._quiet_ticks >= QUIET_TICKS:
                 self._show(self._cutter.take_but_return())
                 return
             redraws = self._cutter.take_redraws()
-            if not redraws and self._held_ticks >= HELD_TICKS_MAX:
+            if not redraws and self._stuck_ticks >= HELD_TICKS_MAX:
                 redraws = self._cutter.take_but_return()
             if redraws:
-                self._held_ticks = 0
+                self._stuck_ticks = 0
                 self._show(redraws)
         self._tick = self._loop.call_later(TICK_S, self._on_tick)
 

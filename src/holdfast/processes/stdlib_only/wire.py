@@ -29,7 +29,7 @@ STORE = "store"
 WAS_TOLD_TO_STOP = "was_told_to_stop"
 """What a worker asks its agent, on the channel, when its program is over."""
 ADMIN_SESSION = "visit"
-"""What another program asks there that has questions about the job (`admin.sessions`)."""
+"""What another program asks there that has requests about the job (`admin.sessions`)."""
 YES, NO = b"yes", b"no"
 HEADER = struct.Struct("!II")
 MAX_DESCRIPTORS = 240

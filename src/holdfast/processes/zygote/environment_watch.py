@@ -2,12 +2,12 @@
 
 Rules
 1. Some variables differ from worker to worker or from round to round (`RANK`). Asking for the
-   value of one, by its name, is a *question* that only a worker can answer: `ask` is called, and
+   value of one, by its name, is a *request* that only a worker can answer: `ask` is called, and
    decides.
-2. That such a variable is there is the same in every worker, and no question.
-3. Going through the whole environment is no question either. A loop over it meets the names
+2. That such a variable is there is the same in every worker, and no request.
+3. Going through the whole environment is no request either. A loop over it meets the names
    of a worker's variables, each with a stand-in for its value. Nothing comes of a stand-in that is
-   passed over (`if name.startswith("TQDM_")`); to use one is a question, as in rule 1; one that is
+   passed over (`if name.startswith("TQDM_")`); to use one is a request, as in rule 1; one that is
    kept in a dictionary, because the environment was copied, is replaced by the value once there is
    a worker (`fill_in`); one that is kept in any other way is told (`kept_elsewhere`).
 4. `sys.argv` is watched too: what is in it may differ between workers.
@@ -52,7 +52,7 @@ class ValueInPassing(str):
     watch: EnvironmentWatch
 
 
-def _as_question(method: str) -> Any:
+def _as_request(method: str) -> Any:
     def use(self: ValueInPassing, *operands: Any, **options: Any) -> Any:
         return getattr(self.watch.answer(self.name), method)(*operands, **options)
 
@@ -61,7 +61,7 @@ def _as_question(method: str) -> Any:
 
 for _method in dir(str):
     if _method not in _NOT_A_USE:
-        setattr(ValueInPassing, _method, _as_question(_method))
+        setattr(ValueInPassing, _method, _as_request(_method))
 ValueInPassing.__int__ = lambda self: int(self.watch.answer(self.name))  # type: ignore[attr-defined]
 ValueInPassing.__float__ = lambda self: float(self.watch.answer(self.name))  # type: ignore[attr-defined]
 ValueInPassing.__radd__ = lambda self, left: left + self.watch.answer(self.name)  # type: ignore[attr-defined]

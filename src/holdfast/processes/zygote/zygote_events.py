@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from holdfast.core.node.io import AgentEvent, ModuleRejected, ModulesUnfit, ZygoteLost, ZygoteReady
+from holdfast.core.node.io import ModuleRejected, ModulesUnfit, NodeEvent, ZygoteLost, ZygoteReady
 from holdfast.processes.stdlib_only import private_messages as messages
 
 
-def zygote_event(message: messages.OfZygote) -> AgentEvent:
+def zygote_event(message: messages.OfZygote) -> NodeEvent:
     match message:
         case messages.Preloaded():
             return _ready(message)

@@ -236,7 +236,7 @@ class ZygoteServer:
         forked = self.next_worker()
         if forked is None:
             os._exit(0)
-        self.preloading.end()  # First: what is looked at from here on is no question.
+        self.preloading.end()  # First: what is looked at from here on is no request.
         self.order = self.complete(forked, stopped=True)
         run_as_main.take_identity(self.order)
         self.preloading.watch.show_arguments(sys.argv)

@@ -7,7 +7,6 @@ from holdfast.testing.checkers import (
     closing,
     dense_ranks,
     healthy_nodes,
-    kept_out,
     leases,
     limits,
     one_round,
@@ -15,9 +14,10 @@ from holdfast.testing.checkers import (
     only_forward,
     progress,
     promptness,
+    quarantined,
     saving,
     seats,
-    standstill,
+    stalls,
     succession,
     untouched,
     written_first,
@@ -42,8 +42,8 @@ CHECKERS = (
     succession,
     untouched,
     saving,
-    kept_out,
-    standstill,
+    quarantined,
+    stalls,
 )
 SHOWN = 10
 

@@ -82,7 +82,7 @@ def _success(history: History) -> Iterator[str]:
             f.message.assignment.world_size
             for f in only(history, Delivered)
             if isinstance(f.message, RunRound)
-            and (f.tenure.instance, f.message.assignment.round) == (instance, round)
+            and (f.term.instance, f.message.assignment.round) == (instance, round)
             and f.obeyed
         }
         if len(ended) >= min(sizes, default=1):

@@ -23,7 +23,7 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
         if not isinstance(fact, Delivered) or not isinstance(fact.message, RunRound):
             continue
         assignment = fact.message.assignment
-        seats = rounds.setdefault((fact.tenure.instance, assignment.round), {})
+        seats = rounds.setdefault((fact.term.instance, assignment.round), {})
         for text in _wrong(plan, seats, fact.node, assignment):
             yield Violation("dense_ranks", fact.at, f"round {assignment.round}: {text}")
         seats[assignment.group_rank] = fact.node, assignment

@@ -56,7 +56,7 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
                 dead.add(fact.node)
             case NodeRefused():
                 yield Violation(NAME, fact.at, f"{fact.node} was refused: {fact.reason}")
-            case NodeDeclaredGone() if fact.in_tenure and fact.node not in dead:
+            case NodeDeclaredGone() if fact.in_term and fact.node not in dead:
                 host = int(fact.node.removeprefix("host").partition("-")[0])
                 excused = host in struck or -1 - host in struck or fact.by_host in struck
                 excused |= fact.at <= silenced_until + plan.config.leases.gone_after_s

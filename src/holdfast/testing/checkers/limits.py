@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from holdfast.core.protocol.document import NodeLimits
 from holdfast.core.protocol.messages import RunRound
-from holdfast.core.protocol.model import Tenure
+from holdfast.core.protocol.model import Term
 from holdfast.testing.checkers.memory import CoordinatorMemory
 from holdfast.testing.facts import (
     Delivered,
@@ -33,37 +33,37 @@ class _Known(Struct):
     """Between how many nodes a job may have, as far as anybody was told."""
 
     start: Range
-    asked: dict[Tenure, Range] = field(default_factory=dict)
+    asked: dict[Term, Range] = field(default_factory=dict)
     """What each coordinator was asked for last."""
-    written: dict[Tenure, Range] = field(default_factory=dict)
+    written: dict[Term, Range] = field(default_factory=dict)
     """What is in the last document of each."""
 
-    def of(self, tenure: Tenure) -> Range:
+    def of(self, term: Term) -> Range:
         """What holds for a coordinator."""
-        if tenure in self.asked:
-            return self.asked[tenure]
-        earlier = [each for each in self.written if each < tenure]
+        if term in self.asked:
+            return self.asked[term]
+        earlier = [each for each in self.written if each < term]
         return self.written[max(earlier)] if earlier else self.start
 
 
 def check(plan: Plan, history: History) -> Iterator[Violation]:
     known = _Known((plan.config.min_nodes, plan.config.max_nodes))
     forgets = CoordinatorMemory(plan).possible
-    formed: dict[tuple[Tenure, int], list[Range]] = {}
+    formed: dict[tuple[Term, int], list[Range]] = {}
     for fact in only(history, Delivered, LimitsAsked, Recorded, RoundFormed):
         match fact:
             case LimitsAsked():
-                known.asked[fact.tenure] = fact.limits.least, fact.limits.most
+                known.asked[fact.term] = fact.limits.least, fact.limits.most
             case Recorded():
                 limits = fact.document.ledger.limits
-                known.written[fact.document.tenure] = _range(limits, known.start)
+                known.written[fact.document.term] = _range(limits, known.start)
             case RoundFormed():
-                held = known.of(fact.tenure)
+                held = known.of(fact.term)
                 # What was written may be lost, and the job begins again with what it was told.
                 possible = [held, known.start, *known.asked.values()] if forgets else [held]
-                formed[fact.tenure, fact.round] = possible
+                formed[fact.term, fact.round] = possible
             case Delivered(message=RunRound(assignment=assignment)):
-                possible = formed.get((fact.tenure, assignment.round), [])
+                possible = formed.get((fact.term, assignment.round), [])
                 size = assignment.group_size
                 if possible and not any(least <= size <= most for least, most in possible):
                     text = f"round {assignment.round} has {size} nodes, and not {possible[0]}"

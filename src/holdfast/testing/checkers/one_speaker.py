@@ -1,7 +1,7 @@
-"""A coordinator says nothing after its tenure, and nobody takes its place before that is over.
+"""A coordinator says nothing after its term, and nobody takes its place before that is over.
 
-No two speak under one tenure. A leader that resigned, or all of whose processes are gone, may be
-followed at once. It does not follow itself; and within its tenure nobody gives up a place that
+No two speak under one term. A leader that resigned, or all of whose processes are gone, may be
+followed at once. It does not follow itself; and within its term nobody gives up a place that
 nobody else has taken.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct, field
 
-from holdfast.core.protocol.model import Tenure
+from holdfast.core.protocol.model import Term
 from holdfast.testing.checkers.memory import TELL_OF_MEMORY, CoordinatorMemory
 from holdfast.testing.facts import (
     AgentDied,
@@ -48,7 +48,7 @@ class Speakers(Struct):
     last: Recorded | None = None
     dead: set[str] = field(default_factory=lambda: {""})
     stepped_down: set[str] = field(default_factory=set)
-    spoke: dict[Tenure, str] = field(default_factory=dict)
+    spoke: dict[Term, str] = field(default_factory=dict)
     renewed_at: dict[str, float] = field(default_factory=dict)
     """When each sent the last document that got into the register."""
 
@@ -71,23 +71,23 @@ class Speakers(Struct):
                 self.last, self.renewed_at[fact.node] = fact, fact.sent_at
 
     def _spoke(self, fact: FirstWord) -> Iterator[str]:
-        first = self.spoke.setdefault(fact.tenure, fact.node)
+        first = self.spoke.setdefault(fact.term, fact.node)
         # What nobody remembers may come again, but not beside the one before.
         over = first in self.dead or first in self.stepped_down or self._is_over(first, fact.at)
         if first != fact.node and not (over and self.memory.was_emptied):
-            yield f"{fact.node} speaks under tenure {fact.tenure}, as {first} has"
+            yield f"{fact.node} speaks under term {fact.term}, as {first} has"
 
     def _is_over(self, node: str, now: float) -> bool:
-        """Whether its tenure is, though it may sleep and not know it."""
+        """Whether its term is, though it may sleep and not know it."""
         leases = self.plan.config.leases
-        return now > self.renewed_at.get(node, now) + leases.tenure_s * (1 + leases.drift)
+        return now > self.renewed_at.get(node, now) + leases.term_s * (1 + leases.drift)
 
     def _stepped_down(self, fact: SteppedDown) -> Iterator[str]:
         if self.last is None or self.last.document.leader != fact.node or fact.resigned:
             return
         # Only what a register forgot can be higher than what it says.
         excused = fact.deposed and self.memory.was_emptied
-        if fact.in_tenure and not excused:
+        if fact.in_term and not excused:
             yield f"{fact.node} gave up its place, which nobody had taken"
 
     def _followed(self, last: Recorded, fact: Recorded, lost: bool) -> Iterator[str]:
@@ -97,8 +97,8 @@ class Speakers(Struct):
             return
         leases = self.plan.config.leases
         after_s = fact.at - last.sent_at
-        early = after_s < leases.tenure_s * (1 - leases.drift) - TOLERANCE_S
-        if early and fact.document.tenure != last.document.tenure:
+        early = after_s < leases.term_s * (1 - leases.drift) - TOLERANCE_S
+        if early and fact.document.term != last.document.term:
             yield f"{fact.document.leader} took over {after_s:.2f} s after a renewal"
 
 

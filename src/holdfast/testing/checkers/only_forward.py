@@ -1,11 +1,11 @@
-"""Round numbers and tenures only grow, and nothing of an older one takes effect."""
+"""Round numbers and terms only grow, and nothing of an older one takes effect."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from holdfast.core.protocol.messages import RunRound
-from holdfast.core.protocol.model import Tenure
+from holdfast.core.protocol.model import Term
 from holdfast.testing.checkers.memory import TELL_OF_MEMORY, CoordinatorMemory
 from holdfast.testing.facts import Delivered, History, Recorded, Violation, WorkerBegan, only
 from holdfast.testing.plan import Plan
@@ -44,20 +44,20 @@ def _rounds(plan: Plan, history: History) -> Iterator[Violation]:
 
 
 def _records(plan: Plan, history: History) -> Iterator[Violation]:
-    last, last_round, counter, leader = Tenure(), 0, 0, ""
+    last, last_round, counter, leader = Term(), 0, 0, ""
     memory = CoordinatorMemory(plan)
     for fact in only(history, *TELL_OF_MEMORY):
         lost = memory.was_lost(fact)
         if not isinstance(fact, Recorded):
             continue
-        document, tenure = fact.document, fact.document.tenure
+        document, term = fact.document, fact.document.term
         yield from _beside_known(fact)
         if lost:
-            last, last_round, counter, leader = Tenure(), 0, 0, ""
-        if tenure < last or document.ledger.round < last_round:
+            last, last_round, counter, leader = Term(), 0, 0, ""
+        if term < last or document.ledger.round < last_round:
             text = (
-                f"tenure {tenure}, round {document.ledger.round} was written after "
-                f"tenure {last}, round {last_round}"
+                f"term {term}, round {document.ledger.round} was written after "
+                f"term {last}, round {last_round}"
             )
             yield Violation(NAME, fact.at, text)
         if document.ledger.round > last_round + MANY:
@@ -66,11 +66,11 @@ def _records(plan: Plan, history: History) -> Iterator[Violation]:
         if document.counter <= counter:
             yield Violation(NAME, fact.at, f"the counter {document.counter} was written again")
         taken = document.leader not in ("", leader)
-        if taken and leader and tenure <= last and not plan.embedded:
-            text = f"{document.leader} follows {leader} under the same tenure {last}"
+        if taken and leader and term <= last and not plan.embedded:
+            text = f"{document.leader} follows {leader} under the same term {last}"
             yield Violation(NAME, fact.at, text)
         leader = document.leader or leader
-        last, last_round = tenure, document.ledger.round
+        last, last_round = term, document.ledger.round
         counter = document.counter
 
 
@@ -79,27 +79,27 @@ def _beside_known(fact: Recorded) -> Iterator[Violation]:
     document, known = fact.document, fact.known
     if known is None:
         return
-    tenure, before = document.tenure, known.tenure
-    back = tenure < before or document.ledger.round < known.ledger.round
-    same = tenure == before and known.leader not in ("", fact.node)
+    term, before = document.term, known.term
+    back = term < before or document.ledger.round < known.ledger.round
+    same = term == before and known.leader not in ("", fact.node)
     if back or same or document.ledger.charges < known.ledger.charges:
         text = (
-            f"{fact.node} wrote tenure {tenure}, round {document.ledger.round} after it "
-            f"had been shown tenure {before} of {known.leader}, round {known.ledger.round}"
+            f"{fact.node} wrote term {term}, round {document.ledger.round} after it "
+            f"had been shown term {before} of {known.leader}, round {known.ledger.round}"
         )
         yield Violation(NAME, fact.at, text)
 
 
 def _obedience(history: History) -> Iterator[Violation]:
-    highest: dict[str, Tenure] = {}
+    highest: dict[str, Term] = {}
     rounds: dict[str, int] = {}
     for fact in only(history, Delivered):
-        before = highest.get(fact.node, Tenure())
-        if fact.obeyed and fact.tenure < before:
+        before = highest.get(fact.node, Term())
+        if fact.obeyed and fact.term < before:
             said = type(fact.message).__name__
-            text = f"{fact.node} obeys {said} of tenure {fact.tenure} after {before}"
+            text = f"{fact.node} obeys {said} of term {fact.term} after {before}"
             yield Violation(NAME, fact.at, text)
-        highest[fact.node] = max(before, fact.tenure)
+        highest[fact.node] = max(before, fact.term)
         if fact.obeyed and isinstance(fact.message, RunRound):
             number = fact.message.assignment.round
             if number < rounds.get(fact.node, 0):

@@ -24,7 +24,7 @@ from holdfast.testing.facts import (
     WorkerEnded,
     only,
 )
-from holdfast.testing.plan import WAYS_TO_DIE, Plan, loses_notes
+from holdfast.testing.plan import WAYS_TO_DIE, Plan, loses_locks
 
 NAME = "promptness"
 SLACK_S = 0.35
@@ -140,7 +140,7 @@ def _again(plan: Plan, history: History) -> Iterator[Violation]:
     planned = [fault for fault in plan.faults if fault.kind == KILLED]
     if len(struck) != 1 or len(planned) != 1 or struck[0].kind != KILLED or not plan.enough_nodes:
         return
-    known = not any(loses_notes(planned[0], host) for host in range(len(plan.hosts)))
+    known = not any(loses_locks(planned[0], host) for host in range(len(plan.hosts)))
     if not known or WAYS_TO_DIE[planned[0].other % len(WAYS_TO_DIE)] not in ("nodes", "power"):
         return
     after = [fact for fact in history if fact.at > struck[0].at]
@@ -150,7 +150,7 @@ def _again(plan: Plan, history: History) -> Iterator[Violation]:
         return
     leases, times = plan.config.leases, plan.config.timeouts
     # Who is not told of changes asks for them; a node that cannot preload gives up on that.
-    within_s = (leases.tenure_s / 3 + times.preload_s) * (1 + leases.drift) + FOUND_S
+    within_s = (leases.term_s / 3 + times.preload_s) * (1 + leases.drift) + FOUND_S
     began = (f.at for f in only(after, WorkerBegan))
     took_s = next(began, float("inf")) - max(starts)
     if took_s > within_s:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from holdfast.core.protocol.messages import RunRound
 from holdfast.core.protocol.model import Assignment
-from holdfast.testing.checkers.kept_out import hosts_out, number_of
 from holdfast.testing.checkers.memory import TELL_OF_MEMORY, CoordinatorMemory
+from holdfast.testing.checkers.quarantined import hosts_out, number_of
 from holdfast.testing.facts import (
     AgentDied,
     AgentFinished,
@@ -35,7 +35,7 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
     ran: dict[int, set[str]] = {}
     excused: set[str] = set()
     struck: set[int] = set()
-    kept_out: set[int] = set()
+    quarantined: set[int] = set()
     memory = CoordinatorMemory(plan)
     of_nodes = (AgentDied, AgentFinished, Delivered, NodeDrained, WorkerBegan)
     for fact in only(history, *TELL_OF_MEMORY, *of_nodes):
@@ -43,7 +43,7 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
             members, sizes, ran = {}, {}, {}
         match fact:
             case Recorded():
-                kept_out = hosts_out(fact.document)
+                quarantined = hosts_out(fact.document)
             case FaultStruck() if fact.kind not in KEEPS_SEAT and fact.kind != "workers finish":
                 struck.add(fact.host)
             case AgentDied() | AgentFinished() | NodeDrained():
@@ -68,7 +68,7 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
                     if stateless:
                         yield from _state(fact.at, told.round, new, [n for n in old if n in held])
                     if whole and former == told.round - 1 and not struck:
-                        out = {node for node in old if number_of(node) in kept_out}
+                        out = {node for node in old if number_of(node) in quarantined}
                         yield from _kept(fact.at, told.round, new, old, excused | out)
 
 

@@ -78,7 +78,7 @@ def _last_word(plan: Plan, before: History, end: LeaderEnded) -> Recorded | None
     if last.ledger.outcome is not None:
         return None
     same = [f for f in records if f.document.successors == last.successors]
-    known = end.at - same[0].at > plan.config.leases.tenure_s
+    known = end.at - same[0].at > plan.config.leases.term_s
     return records[-1] if known else None
 
 
@@ -95,7 +95,7 @@ def _claim_s(plan: Plan, last: Recorded, heirs: list[str], end: LeaderEnded) -> 
     waits = last.document.successors.index(heirs[0]) * STAGGER_S
     if end.silent:
         # Who is not told of changes finds out by asking: of the last sign of life, and of none.
-        waits += leases.takeover_s + 2 * (leases.tenure_s / 3 + ASKING_S)
+        waits += leases.takeover_s + 2 * (leases.term_s / 3 + ASKING_S)
     return waits * (1 + leases.drift) + CLAIM_S
 
 
@@ -112,7 +112,7 @@ def _followed(
 def _spoken(
     after: History, last: Recorded, end: LeaderEnded, within_s: float
 ) -> Iterator[Violation]:
-    words = (f.at for f in after if isinstance(f, FirstWord) and f.tenure > last.document.tenure)
+    words = (f.at for f in after if isinstance(f, FirstWord) and f.term > last.document.term)
     took_s = next(words, float("inf")) - end.at
     if took_s > within_s:
         text = f"nobody spoke until {took_s:.2f} s after {end.node}, not within {within_s:.2f} s"

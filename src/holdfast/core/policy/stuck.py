@@ -25,7 +25,7 @@ How = Literal["stuck", "stopped"]
 HOLDS: dict[str, How] = {"D": "stuck", "T": "stopped"}
 
 
-class HeldTerms(Struct, frozen=True):
+class StuckLimits(Struct, frozen=True):
     """How long is too long. A limit of 0 is none."""
 
     told_after_s: float
@@ -33,7 +33,7 @@ class HeldTerms(Struct, frozen=True):
     interval_s: float
 
 
-class HeldSight(Struct, frozen=True):
+class StuckSample(Struct, frozen=True):
     """One worker at one look."""
 
     local_rank: int
@@ -52,7 +52,7 @@ class Hold(Struct):
     ended: bool = False
 
 
-class HeldFinding(Struct, frozen=True):
+class StuckFinding(Struct, frozen=True):
     """A worker that is held for too long."""
 
     local_rank: int
@@ -62,15 +62,15 @@ class HeldFinding(Struct, frozen=True):
     """Whether it counts as failed for it (rule 4)."""
 
 
-class HeldWatch(Struct):
+class StuckWatch(Struct):
     """The workers of one node in one round."""
 
-    terms: HeldTerms
+    terms: StuckLimits
     holds: dict[int, Hold] = field(default_factory=dict)
     looked_at: float | None = None
 
 
-def look(watch: HeldWatch, seen: Iterable[HeldSight], now: float) -> list[HeldFinding]:
+def look(watch: StuckWatch, seen: Iterable[StuckSample], now: float) -> list[StuckFinding]:
     """Take in one look at all workers that run; what is to be said of whom."""
     elapsed_s = 0.0 if watch.looked_at is None else max(0.0, now - watch.looked_at)
     counted_s = min(elapsed_s, LATE_LOOKS * watch.terms.interval_s)
@@ -93,10 +93,10 @@ def look(watch: HeldWatch, seen: Iterable[HeldSight], now: float) -> list[HeldFi
     return found
 
 
-def _judge(terms: HeldTerms, local_rank: int, hold: Hold) -> HeldFinding | None:
+def _judge(terms: StuckLimits, local_rank: int, hold: Hold) -> StuckFinding | None:
     ends = hold.how == "stuck" and 0 < terms.limit_s <= hold.held_s
     is_new = (ends and not hold.ended) or (hold.held_s >= terms.told_after_s and not hold.told)
     if not is_new:
         return None
     hold.told, hold.ended = True, ends
-    return HeldFinding(local_rank, hold.how, hold.held_s, ends)
+    return StuckFinding(local_rank, hold.how, hold.held_s, ends)

@@ -32,7 +32,7 @@ from holdfast.testing.facts import (
 )
 from holdfast.testing.plan import Plan
 
-NAME = "kept_out"
+NAME = "quarantined"
 SLACK_S = 0.5
 """For what differs between two clocks, and between deciding and writing."""
 

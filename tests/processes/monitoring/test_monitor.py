@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from msgspec.structs import replace
 
-from holdfast.core.node.io import AgentEvent, StepReported
-from holdfast.core.policy.standings import WorkerStanding
+from holdfast.core.node.io import NodeEvent, StepReported
+from holdfast.core.policy.standings import WorkerProgress
 from holdfast.core.protocol.model import Ranks
-from holdfast.processes.monitoring.lookout import Lookout, WatchedRound
-from holdfast.processes.monitoring.stack_files import LookMeans
+from holdfast.processes.monitoring.monitor import Monitor, WatchedRound
+from holdfast.processes.monitoring.stack_files import StackMeans
 from holdfast.processes.output.log_files import AT_ONCE
 from holdfast.runtime.loop import EventLoop
 from holdfast.worker.page import AT, DONE, HAS_STEP, STEP, VARIABLE, open_page
@@ -26,13 +27,17 @@ class Scene:
     """A round of two workers, whose pages are written here."""
 
     def __init__(self, interval_s: float) -> None:
-        self.told: list[AgentEvent] = []
+        self.told: list[NodeEvent] = []
         self.loop = EventLoop()
-        self.means = LookMeans(self.loop, AT_ONCE, AT_ONCE, os.getpid())
-        self.lookout = Lookout(WatchedRound(4, 2, interval_s), self.means, self.told.append)
+        self.means = StackMeans(self.loop, AT_ONCE, AT_ONCE, os.getpid())
+        self.monitor = Monitor(WatchedRound(4, 2, interval_s), self.means, self._take)
+
+    def _take(self, event: NodeEvent) -> None:
+        """Note it, but for how long ago a step was made: that depends on how busy the machine is."""
+        self.told.append(replace(event, age_s=0.0) if isinstance(event, StepReported) else event)
 
     def say(self, local_rank: int, step: int) -> None:
-        page = open_page(self.lookout.variables(local_rank))
+        page = open_page(self.monitor.variables(local_rank))
         page.words[HAS_STEP] = 1
         page.words[STEP] = step
         page.times[AT] = time.monotonic()
@@ -46,16 +51,16 @@ class Scene:
 def scene(request: pytest.FixtureRequest) -> Iterator[Scene]:
     scene = Scene(getattr(request, "param", 3600.0))
     yield scene
-    scene.lookout.close()
+    scene.monitor.close()
     scene.loop.close()
 
 
 @pytest.mark.parametrize("scene", [0.001], indirect=True)
 def test_what_is_news_is_told_at_the_next_look_and_once(scene: Scene) -> None:
-    scene.lookout.born(WORKERS[0], 100)
-    scene.lookout.born(WORKERS[1], 101)
+    scene.monitor.born(WORKERS[0], 100)
+    scene.monitor.born(WORKERS[1], 101)
     scene.say(1, 5)
-    scene.lookout.heard(0, 1)
+    scene.monitor.heard(0, 1)
     scene.until(lambda: len(scene.told) > 1)
     scene.say(0, 6)
     scene.until(lambda: len(scene.told) > 2)
@@ -63,63 +68,63 @@ def test_what_is_news_is_told_at_the_next_look_and_once(scene: Scene) -> None:
 
 
 def test_the_first_step_is_told_when_it_comes(scene: Scene) -> None:
-    scene.lookout.born(WORKERS[0], 100)
-    scene.lookout.heard(0, 1)
+    scene.monitor.born(WORKERS[0], 100)
+    scene.monitor.heard(0, 1)
     assert scene.told == [StepReported(4, 0, 1)]
-    scene.lookout.heard(0, 2)
+    scene.monitor.heard(0, 2)
     assert scene.told == [StepReported(4, 0, 1)], "too soon after"
 
 
 def test_the_last_step_is_told_with_the_end(scene: Scene) -> None:
-    scene.lookout.born(WORKERS[0], 100)
+    scene.monitor.born(WORKERS[0], 100)
     scene.say(0, 9)
-    scene.lookout.ended(0)
+    scene.monitor.ended(0)
     assert scene.told == [StepReported(4, 0, 9)]
 
 
 def test_what_was_said_by_message_is_told_with_the_end_too(scene: Scene) -> None:
-    scene.lookout.born(WORKERS[0], 100)
+    scene.monitor.born(WORKERS[0], 100)
     for step in range(5):
-        scene.lookout.heard(0, step)
-    scene.lookout.ended(0)
+        scene.monitor.heard(0, step)
+    scene.monitor.ended(0)
     assert scene.told == [StepReported(4, 0, 0), StepReported(4, 0, 4)]
 
 
 def test_after_the_end_of_the_round_nothing_is_left(scene: Scene) -> None:
     before = set(os.listdir("/proc/self/fd"))
-    lookout = Lookout(WatchedRound(5, 2, 3600.0), scene.means, scene.told.append)
-    lookout.born(WORKERS[0], 100)
-    lookout.heard(0, 1)
-    lookout.close()
+    monitor = Monitor(WatchedRound(5, 2, 3600.0), scene.means, scene.told.append)
+    monitor.born(WORKERS[0], 100)
+    monitor.heard(0, 1)
+    monitor.close()
     assert set(os.listdir("/proc/self/fd")) == before
-    assert lookout.variables(0) == {}
+    assert monitor.variables(0) == {}
 
 
 def test_each_worker_is_told_its_own_place(scene: Scene) -> None:
-    places = {scene.lookout.variables(rank)[VARIABLE] for rank in range(2)}
+    places = {scene.monitor.variables(rank)[VARIABLE] for rank in range(2)}
     assert len(places) == 2
 
 
 def test_whoever_shows_it_is_told_how_far_each_is_and_how_fast(scene: Scene) -> None:
-    assert scene.lookout.standings() == []
-    scene.lookout.born(WORKERS[1], 101)
-    scene.lookout.born(WORKERS[0], 100)
-    assert scene.lookout.standings() == [WorkerStanding(0, 0, 100), WorkerStanding(1, 1, 101)]
+    assert scene.monitor.standings() == []
+    scene.monitor.born(WORKERS[1], 101)
+    scene.monitor.born(WORKERS[0], 100)
+    assert scene.monitor.standings() == [WorkerProgress(0, 0, 100), WorkerProgress(1, 1, 101)]
     scene.say(0, 5)
-    first = scene.lookout.standings()[0]
+    first = scene.monitor.standings()[0]
     assert (first.step, first.steps_a_second) == (5, None)
     scene.say(0, 6)
-    second = scene.lookout.standings()[0]
+    second = scene.monitor.standings()[0]
     assert second.step == 6
     assert second.step_age_s is not None
     assert second.steps_a_second is not None
     assert second.steps_a_second > 0
-    scene.lookout.ended(0)
-    assert [one.rank for one in scene.lookout.standings()] == [1]
+    scene.monitor.ended(0)
+    assert [one.rank for one in scene.monitor.standings()] == [1]
 
 
 def test_what_came_over_the_channel_has_a_standing_too(scene: Scene) -> None:
-    scene.lookout.born(WORKERS[0], 100)
+    scene.monitor.born(WORKERS[0], 100)
     for step in (3, 4, 5):
-        scene.lookout.heard(0, step)
-    assert scene.lookout.standings()[0].step == 5
+        scene.monitor.heard(0, step)
+    assert scene.monitor.standings()[0].step == 5

@@ -19,34 +19,34 @@ from __future__ import annotations
 import signal
 
 from holdfast.core.node.io import (
-    AgentEffect,
     DeadlineMissed,
-    GroupMoved,
-    GroupStood,
+    NodeEffect,
     Report,
     Say,
     SignalWorkers,
+    StallFound,
+    StallOver,
     StragglerFound,
-    WorkerHeld,
+    WorkerStuck,
 )
-from holdfast.core.node.state import AgentState, Phase, worker_of
-from holdfast.core.protocol.messages import TellHang, WorkersMoved, WorkersStood
+from holdfast.core.node.state import NodeState, Phase, worker_of
+from holdfast.core.protocol.messages import TellHang, WorkersResumed, WorkersStalled
 
 
-def stood(state: AgentState, event: GroupStood) -> list[AgentEffect]:
+def stood(state: NodeState, event: StallFound) -> list[NodeEffect]:
     """The workers of this node stand still (rule 1)."""
     if not _is_current(state, event.round):
         return []
-    state.standstill = event
+    state.stall = event
     return told_again(state)
 
 
-def told_again(state: AgentState) -> list[AgentEffect]:
+def told_again(state: NodeState) -> list[NodeEffect]:
     """What a coordinator has to know of it, if anything (rule 2)."""
-    event = state.standstill
+    event = state.stall
     if event is None or not _is_current(state, event.round):
         return []
-    told = WorkersStood(
+    told = WorkersStalled(
         event.round,
         event.places,
         event.still_s,
@@ -57,37 +57,37 @@ def told_again(state: AgentState) -> list[AgentEffect]:
     return [Report(told)]
 
 
-def moved(state: AgentState, event: GroupMoved) -> list[AgentEffect]:
-    if state.standstill is None or not _is_current(state, event.round):
+def moved(state: NodeState, event: StallOver) -> list[NodeEffect]:
+    if state.stall is None or not _is_current(state, event.round):
         return []
-    state.standstill = None
-    said: list[AgentEffect] = []
+    state.stall = None
+    said: list[NodeEffect] = []
     if state.hang_said:
         said.append(Say("the workers of this node move again"))
     state.hang_said = False
-    return [*said, Report(WorkersMoved(event.round))]
+    return [*said, Report(WorkersResumed(event.round))]
 
 
-def worker_finished(state: AgentState) -> list[AgentEffect]:
+def worker_finished(state: NodeState) -> list[NodeEffect]:
     """Others may have waited for that: those that never spoke are looked at anew."""
-    event = state.standstill
+    event = state.stall
     if event is None or not event.never_spoke:
         return []
-    state.standstill, state.hang_said = None, False
-    return [Report(WorkersMoved(event.round))]
+    state.stall, state.hang_said = None, False
+    return [Report(WorkersResumed(event.round))]
 
 
-def straggles(state: AgentState, event: StragglerFound) -> list[AgentEffect]:
+def straggles(state: NodeState, event: StragglerFound) -> list[NodeEffect]:
     """It is told, and nothing is done about it."""
     return [Say(event.words)] if _is_current(state, event.round) else []
 
 
-def told_of_hang(state: AgentState, message: TellHang, now: float) -> list[AgentEffect]:
+def told_of_hang(state: NodeState, message: TellHang, now: float) -> list[NodeEffect]:
     """The whole job stands still (rules 3 and 4)."""
-    event = state.standstill
+    event = state.stall
     if event is None or not _is_current(state, message.round):
         return []
-    effects: list[AgentEffect] = []
+    effects: list[NodeEffect] = []
     if not state.hang_said:
         state.hang_said = True
         where = f"; their stacks: {event.file}" if event.file else ""
@@ -95,7 +95,7 @@ def told_of_hang(state: AgentState, message: TellHang, now: float) -> list[Agent
     return effects + (_end_suspect(state, event, message.rank) if message.ends else [])
 
 
-def _who_ended(state: AgentState, now: float) -> str:
+def _who_ended(state: NodeState, now: float) -> str:
     """Workers of this node that had ended well, for whom the others may wait."""
     ended = [one for one in state.workers.values() if one.ended_early]
     if not ended:
@@ -106,7 +106,7 @@ def _who_ended(state: AgentState, now: float) -> str:
     return f"; {ranks} {how}, and may be what they wait for"
 
 
-def _end_suspect(state: AgentState, event: GroupStood, named: int | None) -> list[AgentEffect]:
+def _end_suspect(state: NodeState, event: StallFound, named: int | None) -> list[NodeEffect]:
     """Who is most likely the cause, else the first that still runs (rule 7)."""
     if any(worker.ended_for for worker in state.workers.values()):
         return []
@@ -127,7 +127,7 @@ def _end_suspect(state: AgentState, event: GroupStood, named: int | None) -> lis
     return [said, SignalWorkers(signal.SIGKILL, (running[rank],))]
 
 
-def held(state: AgentState, event: WorkerHeld) -> list[AgentEffect]:
+def held(state: NodeState, event: WorkerStuck) -> list[NodeEffect]:
     """Something holds a worker that we cannot reach: it is told, and ended for it if it is to be.
 
     It gets SIGKILL, of which it dies when it is let go; that it counts as failed is for `step`.
@@ -144,7 +144,7 @@ def held(state: AgentState, event: WorkerHeld) -> list[AgentEffect]:
     return [said, SignalWorkers(signal.SIGKILL, (event.local_rank,))]
 
 
-def _place_of(event: GroupStood, rank: int) -> str:
+def _place_of(event: StallFound, rank: int) -> str:
     """Where it is, in words that follow others."""
     from holdfast.core.policy.stacks import as_told  # Few jobs ever need it.
 
@@ -155,7 +155,7 @@ def _place_of(event: GroupStood, rank: int) -> str:
     return ""
 
 
-def missed(state: AgentState, event: DeadlineMissed) -> list[AgentEffect]:
+def missed(state: NodeState, event: DeadlineMissed) -> list[NodeEffect]:
     """A deadline is over: the worker is ended for it, and fails with its name."""
     worker = worker_of(state, event.round, event.local_rank)
     if worker is None or worker.status is not None or not _is_current(state, event.round):
@@ -171,7 +171,7 @@ def missed(state: AgentState, event: DeadlineMissed) -> list[AgentEffect]:
     return [said, SignalWorkers(signal.SIGKILL, (event.local_rank,))]
 
 
-def _is_current(state: AgentState, round: int) -> bool:
+def _is_current(state: NodeState, round: int) -> bool:
     assignment = state.assignment
     running = state.phase is Phase.RUNNING and assignment is not None
     return running and assignment is not None and assignment.round == round

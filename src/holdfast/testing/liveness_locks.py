@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from holdfast.core.node.io import EndedFound, NoteMade, NoteSeat
-from holdfast.core.node.machine_notes import (
+from holdfast.core.node.io import EndedFound, LivenessLockTaken, RecordSeat
+from holdfast.core.node.liveness_locks import (
     OUTERMOST,
     Evidence,
+    LockOrigin,
     MachineNote,
     NotedSeat,
-    NoteOrigin,
     as_told,
     judge,
 )
@@ -40,14 +40,14 @@ class SimulatedNotes:
         self._process, self._machine = process, process.machine
         self._told: set[str] = set()
 
-    def make(self) -> NoteMade:
+    def make(self) -> LivenessLockTaken:
         """Its own; then it looks at the others."""
         machine, node = self._machine, self._process.node
         # Nobody draws it: what is random here decides the run.
         secret = mark_of(f"{machine.cluster.plan.seed} {node}")
         machine.notes[node] = MachineNote("job", node, secret, _where(machine), machine.lives)
         machine.after(DISK_S, self._process.post, self.look)
-        return NoteMade(mark_of(secret))
+        return LivenessLockTaken(mark_of(secret))
 
     def look(self) -> None:
         """Tell of those that have ended, and were not told of."""
@@ -65,10 +65,10 @@ class SimulatedNotes:
         if nodes:
             self._process.post_agent(EndedFound(tuple(nodes), tuple(members)))
 
-    def put(self, effect: NoteSeat) -> None:
+    def put(self, effect: RecordSeat) -> None:
         self._machine.after(DISK_S, self._put, effect)
 
-    def _put(self, effect: NoteSeat) -> None:
+    def _put(self, effect: RecordSeat) -> None:
         notes, node = self._machine.notes, self._process.node
         if node in notes:
             seat = NotedSeat(effect.instance, effect.round, effect.seat, effect.path)
@@ -78,5 +78,5 @@ class SimulatedNotes:
         self._machine.notes.clear()
 
 
-def _where(machine: Machine) -> NoteOrigin:
-    return NoteOrigin(machine.name, f"start {machine.boots}", OUTERMOST)
+def _where(machine: Machine) -> LockOrigin:
+    return LockOrigin(machine.name, f"start {machine.boots}", OUTERMOST)

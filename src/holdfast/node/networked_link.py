@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.node.engine import Engine
 
 
-class NetworkedPlace:
+class NetworkedLink:
     """The parent of those places."""
 
     coordinating: Coordinating | None = None

@@ -8,7 +8,7 @@ MUTANTS = (
     Mutant(
         "a note that somebody still holds is taken for one of the ended",
         "§4.9",
-        "core.node.machine_notes:judge",
+        "core.node.liveness_locks:judge",
         "    if found.is_locked:\n",
         "    if False:\n",
         "again",
@@ -17,7 +17,7 @@ MUTANTS = (
     Mutant(
         "a note of an earlier start of the machine proves nothing",
         "§4.9",
-        "core.node.machine_notes:judge",
+        "core.node.liveness_locks:judge",
         'return "ended" if known and outside and same_machine else "unknown"',
         'return "unknown"',
         "again",

@@ -1,22 +1,22 @@
-"""What a note proves, rule by rule of `core.node.machine_notes`."""
+"""What a note proves, rule by rule of `core.node.liveness_locks`."""
 
 from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.node.machine_notes import (
+from holdfast.core.node.liveness_locks import (
     OUTERMOST,
     Evidence,
+    LockOrigin,
     MachineNote,
     NotedSeat,
-    NoteOrigin,
     as_told,
     judge,
 )
 from holdfast.core.protocol.messages import EndedMember
 
-HERE = NoteOrigin("machine", "this start", OUTERMOST)
+HERE = LockOrigin("machine", "this start", OUTERMOST)
 EARLIER = replace(HERE, start="an earlier start")
 IN_A_CONTAINER = replace(HERE, namespace="pid:[4026532222]")
 NOTE = MachineNote("job", "here-1", "0" * 32, HERE, file=7)
@@ -37,7 +37,7 @@ def test_2_a_process_that_carries_the_marker_may_run() -> None:
 
 
 @pytest.mark.parametrize("where", [IN_A_CONTAINER, replace(HERE, namespace="")])
-def test_2_who_looks_from_another_namespace_cannot_know(where: NoteOrigin) -> None:
+def test_2_who_looks_from_another_namespace_cannot_know(where: LockOrigin) -> None:
     assert judge(NOTE, where, FREE) == "unknown"
     assert judge(replace(NOTE, where=where), HERE, FREE) == "unknown"
 
@@ -58,12 +58,12 @@ def test_3_another_start_of_the_machine_proves_the_end() -> None:
         replace(EARLIER, start=""),
     ],
 )
-def test_3_but_not_of_another_machine_or_of_a_container(note: NoteOrigin) -> None:
+def test_3_but_not_of_another_machine_or_of_a_container(note: LockOrigin) -> None:
     assert judge(replace(NOTE, where=note), HERE, FREE) == "unknown"
 
 
 @pytest.mark.parametrize("here", [replace(HERE, machine=""), replace(HERE, start="")])
-def test_3_nor_where_it_is_not_known_which_machine_this_is(here: NoteOrigin) -> None:
+def test_3_nor_where_it_is_not_known_which_machine_this_is(here: LockOrigin) -> None:
     nameless = replace(EARLIER, machine=here.machine)
     assert judge(replace(NOTE, where=nameless), here, FREE) == "unknown"
 

@@ -34,7 +34,7 @@ OUTERMOST = "pid:[4026531836]"
 Verdict = Literal["ended", "may run", "unknown"]
 
 
-class NoteOrigin(Struct, frozen=True):
+class LockOrigin(Struct, frozen=True):
     """Where a process runs, as far as others have to know who judge its end."""
 
     machine: NameOrNone = ""
@@ -60,7 +60,7 @@ class MachineNote(Struct, frozen=True, omit_defaults=True):
     job: Annotated[str, Meta(max_length=4096)]
     node: Name
     secret: MarkSecret
-    where: NoteOrigin
+    where: LockOrigin
     file: Number
     """The file's number on its disk."""
     marker: NameOrNone = ""
@@ -78,7 +78,7 @@ class Evidence(Struct, frozen=True):
     """How many processes carry its marker."""
 
 
-def judge(note: MachineNote, here: NoteOrigin, found: Evidence) -> Verdict:
+def judge(note: MachineNote, here: LockOrigin, found: Evidence) -> Verdict:
     """Whether that node has ended, for somebody who looks from here."""
     if found.is_locked:
         return "may run"

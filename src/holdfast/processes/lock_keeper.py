@@ -19,15 +19,15 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from holdfast.core.node.io import AgentEvent, EndedFound, NoteMade, NoteSeat
-from holdfast.core.node.machine_notes import MachineNote, NotedSeat, NoteOrigin, as_told
+from holdfast.core.node.io import EndedFound, LivenessLockTaken, NodeEvent, RecordSeat
+from holdfast.core.node.liveness_locks import LockOrigin, MachineNote, NotedSeat, as_told
 from holdfast.core.protocol.marks import SECRET_BYTES, mark_of
-from holdfast.processes.note_files import (
+from holdfast.processes.lock_files import (
     Found,
     OwnNote,
     is_local,
+    lock_origin,
     look,
-    note_origin,
     remove,
     wait_for,
 )
@@ -37,11 +37,11 @@ WAITED_FOR_MOST = 16
 """Nodes of the job on one machine whose end is waited for by another one there."""
 
 
-class NoteKeeper:
+class LockKeeper:
     """Of one node of one job. `post` takes what comes of it, on the loop."""
 
     def __init__(
-        self, disk: Disk, folders: tuple[Path, ...], post: Callable[[AgentEvent], None]
+        self, disk: Disk, folders: tuple[Path, ...], post: Callable[[NodeEvent], None]
     ) -> None:
         self._disk, self._folders, self._post = disk, folders, post
         self._lane = disk.lane("note")
@@ -61,13 +61,13 @@ class NoteKeeper:
                 hold(os.dup(own.descriptor))
                 self._lane.do(own.secure)
                 self._lane.do(partial(self._look, own, job), self._on_found)
-            self._post(NoteMade(mark_of(secret) if own is not None else ""))
+            self._post(LivenessLockTaken(mark_of(secret) if own is not None else ""))
 
         secret = os.urandom(SECRET_BYTES).hex()
-        note = MachineNote(job, node, secret, NoteOrigin(), 0, marker)
+        note = MachineNote(job, node, secret, LockOrigin(), 0, marker)
         self._lane.do(lambda: (self._make(note),), lambda made: on_made(made[0]))
 
-    def put(self, effect: NoteSeat) -> None:
+    def put(self, effect: RecordSeat) -> None:
         """The node has this seat from now on; nothing waits for that to be written."""
         own = self._own
         if own is None:
@@ -128,16 +128,16 @@ class NoteKeeper:
         return None
 
     def _look(self, own: OwnNote, job: str) -> list[Found]:
-        return look(own.folder, job, note_origin(), own.file)
+        return look(own.folder, job, lock_origin(), own.file)
 
     def _wait(self, folder: Path, file: str) -> None:
-        found = wait_for(folder, file, note_origin())
+        found = wait_for(folder, file, lock_origin())
         if found is not None and found.verdict == "ended":
             self._disk.calls.put(self._tell, [found])
 
 
 def _placed(note: MachineNote) -> MachineNote:
-    return replace(note, where=note_origin())
+    return replace(note, where=lock_origin())
 
 
 def _turn(seat: NotedSeat) -> tuple[int, int]:

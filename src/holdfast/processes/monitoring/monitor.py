@@ -4,11 +4,11 @@ Workers say how far they are in their pages (`worker.page`), where it wakes nobo
 of each comes over the channel, at once; from then on the pages are read as often as a heartbeat is
 sent, and when a worker has ended, so that its last word is told before its end.
 
-Whether they hang is looked at once a minute (`lookout.hang_looks`), more often where `--hang-after`
-is short. Where they are is asked of the workers themselves (`monitoring.stacks`): when they are
+Hangs are checked for once a minute (`monitoring.hang_checks`), more often where `--hang-after` is
+short. Where they are is asked of the workers themselves (`monitoring.stacks`): when they are
 suspected of a hang, and when somebody wants to know.
 
-How far each of them is and how fast, for whoever shows it, is `Lookout.standings`.
+How far each of them is and how fast, for whoever shows it, is `Monitor.standings`.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from holdfast.core.node.io import (
-    AgentEvent,
     DeadlineMissed,
-    GroupMoved,
-    GroupStood,
+    NodeEvent,
+    StallFound,
+    StallOver,
     StepReported,
     StragglerFound,
     Unexited,
     UnexitedFound,
-    WorkerHeld,
+    WorkerStuck,
 )
 from holdfast.core.policy.config import Oversight
 from holdfast.core.protocol.bounds import LINE_MOST, clean, cut
-from holdfast.core.protocol.messages import PLACES_MOST, StoodPlace
+from holdfast.core.protocol.messages import PLACES_MOST, FrameGroup
 from holdfast.core.protocol.model import Ranks
 from holdfast.processes.monitoring.pages import RoundPages, Sign
-from holdfast.processes.monitoring.stack_files import LookMeans, StackFiles
+from holdfast.processes.monitoring.stack_files import StackFiles, StackMeans
 from holdfast.runtime.loop import Cancellable
 from holdfast.worker.page import VARIABLE
 
 if TYPE_CHECKING:
     from holdfast.core.policy.hangs import Finding, HangVerdict
-    from holdfast.core.policy.held import HeldFinding
     from holdfast.core.policy.stacks import StackGroup
-    from holdfast.core.policy.standings import StepMarks, WorkerStanding
+    from holdfast.core.policy.standings import StepMarks, WorkerProgress
     from holdfast.core.policy.stragglers import PaceWatch
+    from holdfast.core.policy.stuck import StuckFinding
     from holdfast.processes.monitoring import stacks
-    from holdfast.processes.monitoring.hang_looks import HangLooks
-    from holdfast.processes.monitoring.held_looks import HeldLooks
+    from holdfast.processes.monitoring.hang_checks import HangChecks
     from holdfast.processes.monitoring.limits import Limit
+    from holdfast.processes.monitoring.stuck_checks import StuckChecks
 
     OnStacks = Callable[[stacks.StackSnapshot | None], None]
     """None where no worker runs."""
@@ -103,11 +103,11 @@ class WatchedRound(Struct, frozen=True):
     """Of the time for the whole run, where there is a limit to that."""
 
 
-class Lookout:
+class Monitor:
     """Looks at the workers of one round, from their start to the end of the round."""
 
     def __init__(
-        self, watched: WatchedRound, means: LookMeans, post: Callable[[AgentEvent], None]
+        self, watched: WatchedRound, means: StackMeans, post: Callable[[NodeEvent], None]
     ) -> None:
         self._round = watched
         self._means = means
@@ -116,12 +116,12 @@ class Lookout:
         self._timer: Cancellable | None = None
         self._hang_timer: Cancellable | None = None
         self._limit_timers: list[Cancellable] | None = None
-        self._held_timer: Cancellable | None = None
-        self._held_looks: HeldLooks | None = None
+        self._stuck_timer: Cancellable | None = None
+        self._stuck_checks: StuckChecks | None = None
         self._load_timer: Cancellable | None = None
         self._is_loaded = False
         self._is_closed = False
-        self._hang_looks: HangLooks | None = None
+        self._hang_checks: HangChecks | None = None
         self._verdict: HangVerdict | None = None
         self._keeping = 0
         self._paces: PaceWatch | None = None
@@ -151,9 +151,9 @@ class Lookout:
         if self._limit_timers is None and self._round.oversight.has_limits:
             self._set_limits()
         if self._hang_timer is None and self._round.oversight.hang != "off":
-            self._look_for_hangs_later()
-        if self._held_timer is None and self._round.oversight.looks_for_held:
-            self._look_for_held_later()
+            self._check_for_hangs_later()
+        if self._stuck_timer is None and self._round.oversight.checks_for_stuck:
+            self._check_for_stuck_later()
 
     def heard(self, local_rank: int, step: int) -> None:
         """It said this over the channel: look from now on."""
@@ -223,7 +223,7 @@ class Lookout:
         self._taking.begin()
 
     def close(self) -> None:
-        looks = (self._timer, self._hang_timer, self._held_timer)
+        looks = (self._timer, self._hang_timer, self._stuck_timer)
         for timer in (*looks, self._load_timer, *(self._limit_timers or ())):
             if timer is not None:
                 timer.cancel()
@@ -338,7 +338,7 @@ class Lookout:
         self._post(UnexitedFound(self._round.number, workers, file, ends))
 
     def scope_over(self, pid: int, scope: str) -> None:
-        """A timer of this process ran out (`lookout.file_timer`)."""
+        """A timer of this process ran out (`monitor.file_timer`)."""
         from holdfast.processes.monitoring.file_timer import worker_above
 
         find = partial(worker_above, pid, {one.pid for one in self._running()})
@@ -351,7 +351,7 @@ class Lookout:
             if worker.pid == pid and not worker.is_expired:
                 self._expire(worker, f"the timer of {scope}")
 
-    def standings(self) -> list[WorkerStanding]:
+    def standings(self) -> list[WorkerProgress]:
         """How far each worker that runs is, and how fast, now; in the order of their local ranks.
 
         Reads memory alone: for whoever answers on the loop (status, metrics)."""
@@ -360,7 +360,7 @@ class Lookout:
             for worker in sorted(self._running(), key=lambda one: one.local_rank)
         ]
 
-    def _standing(self, worker: Watched) -> WorkerStanding:
+    def _standing(self, worker: Watched) -> WorkerProgress:
         from holdfast.core.policy import standings
 
         sign, now = self._sign(worker), time.monotonic()
@@ -371,7 +371,7 @@ class Lookout:
         marks = self._marks.setdefault(worker.local_rank, standings.StepMarks())
         if step is not None:
             standings.note(marks, step, now - age_s)
-        return standings.WorkerStanding(
+        return standings.WorkerProgress(
             rank=worker.rank,
             local_rank=worker.local_rank,
             pid=worker.pid,
@@ -413,82 +413,82 @@ class Lookout:
     def longest_waits(self) -> dict[str, float]:
         """By phase, as far as is known up to now: excuses for the next round."""
         known = dict(self._round.excuses)
-        for phase, seconds in (self._hang_looks.longest if self._hang_looks else {}).items():
+        for phase, seconds in (self._hang_checks.longest if self._hang_checks else {}).items():
             known[phase] = max(seconds, known.get(phase, 0.0))
         return known
 
-    def _look_for_hangs_later(self) -> None:
-        every_s = self._round.oversight.hang_look_s
-        self._hang_timer = self._means.loop.call_later(every_s, self._look_for_hangs)
+    def _check_for_hangs_later(self) -> None:
+        every_s = self._round.oversight.hang_check_s
+        self._hang_timer = self._means.loop.call_later(every_s, self._check_for_hangs)
 
-    def _look_for_hangs(self) -> None:
-        self._look_for_hangs_later()
+    def _check_for_hangs(self) -> None:
+        self._check_for_hangs_later()
         if not self._is_loaded:
             return
-        if self._hang_looks is None:
-            self._hang_looks = self._begin_hang_looks()
+        if self._hang_checks is None:
+            self._hang_checks = self._begin_hang_checks()
         running = list(self._running())
         for worker in running:
             worker.stack_bytes = self._stacks.written(worker.local_rank)
-        self._hang_looks.look([(worker, self._sign(worker)) for worker in running])
+        self._hang_checks.look([(worker, self._sign(worker)) for worker in running])
 
-    def _look_for_held_later(self) -> None:
-        every_s = self._round.oversight.held_look_s
-        self._held_timer = self._means.loop.call_later(every_s, self._look_for_held)
+    def _check_for_stuck_later(self) -> None:
+        every_s = self._round.oversight.stuck_check_s
+        self._stuck_timer = self._means.loop.call_later(every_s, self._check_for_stuck)
 
-    def _look_for_held(self) -> None:
-        self._look_for_held_later()
+    def _check_for_stuck(self) -> None:
+        self._check_for_stuck_later()
         if not self._is_loaded:
             return
-        if self._held_looks is None:
-            from holdfast.core.policy.held import HeldTerms
-            from holdfast.processes.monitoring.held_looks import HeldLooks
+        if self._stuck_checks is None:
+            from holdfast.core.policy.stuck import StuckLimits
+            from holdfast.processes.monitoring.stuck_checks import StuckChecks
 
             watched = self._round.oversight
-            terms = HeldTerms(watched.hang_after_s, watched.stuck_s, watched.held_look_s)
-            self._held_looks = HeldLooks(terms, self._means.look_lane, self._on_held)
-        self._held_looks.look({one.local_rank: one.pid for one in self._running()})
+            terms = StuckLimits(watched.hang_after_s, watched.stuck_s, watched.stuck_check_s)
+            self._stuck_checks = StuckChecks(terms, self._means.look_lane, self._on_stuck)
+        self._stuck_checks.look({one.local_rank: one.pid for one in self._running()})
 
-    def _on_held(self, finding: HeldFinding, words: str) -> None:
+    def _on_stuck(self, finding: StuckFinding, words: str) -> None:
         if not self._is_closed:
-            self._post(WorkerHeld(self._round.number, finding.local_rank, words, finding.ends))
+            self._post(WorkerStuck(self._round.number, finding.local_rank, words, finding.ends))
 
-    def _begin_hang_looks(self) -> HangLooks:
+    def _begin_hang_checks(self) -> HangChecks:
         from holdfast.core.policy.hangs import HangTerms
-        from holdfast.processes.monitoring.hang_looks import HangLooks
+        from holdfast.processes.monitoring.hang_checks import HangChecks
 
         watched = self._round.oversight
-        terms = HangTerms(watched.hang_after_s, watched.hang_unsaid_s, watched.hang_look_s)
-        return HangLooks(terms, self._round.excuses, self._means.look_lane, self._on_finding)
+        terms = HangTerms(watched.hang_after_s, watched.hang_unsaid_s, watched.hang_check_s)
+        return HangChecks(terms, self._round.excuses, self._means.look_lane, self._on_finding)
 
     def _on_finding(self, finding: Finding) -> None:
         if self._is_closed:
             return
         if finding == "movement":
-            self._post(GroupMoved(self._round.number))
+            self._post(StallOver(self._round.number))
         else:
             self._verdict = None
             told = self._on_stacks_of_suspects
             self.take_stacks("the workers may hang", told, wants_native=self._is_hang)
 
     def _is_hang(self, snapshot: stacks.StackSnapshot) -> bool:
-        if self._hang_looks is None:
+        if self._hang_checks is None:
             return False
-        self._verdict = self._hang_looks.judge(snapshot)
+        self._verdict = self._hang_checks.judge(snapshot)
         return self._verdict.hangs and not self._verdict.needs_cause
 
     def _on_stacks_of_suspects(self, snapshot: stacks.StackSnapshot | None) -> None:
         """Only now is anything said, unless they have moved while a debugger looked."""
-        if snapshot is None or self._hang_looks is None:
+        if snapshot is None or self._hang_checks is None:
             return
-        verdict = self._verdict or self._hang_looks.judge(snapshot)
+        verdict = self._verdict or self._hang_checks.judge(snapshot)
         if verdict.slow:
             self._post(StragglerFound(self._round.number, cut(verdict.slow, LINE_MOST)))
         if verdict.is_void:
-            self._post(GroupMoved(self._round.number))
-        if verdict.hangs and self._hang_looks.still_hangs:
+            self._post(StallOver(self._round.number))
+        if verdict.hangs and self._hang_checks.still_hangs:
             self._post(
-                GroupStood(
+                StallFound(
                     self._round.number,
                     cut(verdict.words, LINE_MOST),
                     snapshot.file,
@@ -501,10 +501,10 @@ class Lookout:
             )
 
 
-def places_told(groups: Iterable[StackGroup]) -> tuple[StoodPlace, ...]:
+def places_told(groups: Iterable[StackGroup]) -> tuple[FrameGroup, ...]:
     """Where workers are, as the coordinator is told of it."""
     return tuple(
-        StoodPlace(
+        FrameGroup(
             tuple(stack.rank for stack in group.stacks),
             cut(group.place.function, LINE_MOST),
             cut(group.place.where, LINE_MOST),
@@ -525,7 +525,7 @@ def load() -> bool:
     """In a lane: import what looks need, for whoever looks later."""
     import holdfast.core.policy.standings
     import holdfast.core.policy.stragglers
-    import holdfast.processes.monitoring.hang_looks
-    import holdfast.processes.monitoring.held_looks  # noqa: F401 - for whoever looks later
+    import holdfast.processes.monitoring.hang_checks
+    import holdfast.processes.monitoring.stuck_checks  # noqa: F401 - for whoever looks later
 
     return True

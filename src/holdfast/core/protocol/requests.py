@@ -1,11 +1,11 @@
 """What outsiders ask of a job, and what nodes answer: the verbs and the dashboard speak in these.
 
-A question goes to the coordinator's node, to all nodes or to some (`messages.QuestionAsked.of`);
+A request goes to the coordinator's node, to all nodes or to some (`messages.RequestMade.of`);
 each of these gives one answer. They are packed into the messages that carry them, so that who
 passes them on does not load this, and a job that nobody asks never does.
 
 Rules
-1. A question has one bounded answer. Who wants more asks again, from where the answer ended.
+1. A request has one bounded answer. Who wants more asks again, from where the answer ended.
 2. News are asked for with `wait_s`: the answer comes when there are some, or after that time.
    So nobody asks again and again, and nobody is sent what it did not ask for.
 3. A node that cannot answer, or do what is wanted, says why (`NotKnown`).
@@ -317,7 +317,7 @@ class NotKnown(Record, frozen=True):
     reason: Line
 
 
-Question = (
+JobRequest = (
     JobAsked
     | RanksAsked
     | StacksAsked
@@ -344,22 +344,22 @@ Answer = (
     | NotKnown
 )
 
-_questions: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Question)
+_requests: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(JobRequest)
 _answers: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Answer)
 _pack = msgspec.msgpack.Encoder().encode
 
 
-def pack(said: Question | Answer) -> bytes:
+def pack(said: JobRequest | Answer) -> bytes:
     return _pack(said)
 
 
-def read_question(packed: bytes) -> Question | None:
+def read_request(packed: bytes) -> JobRequest | None:
     """None for what is none of these: an outsider, or another version, may have made it."""
     try:
-        question: Question = _questions.decode(packed)
+        request: JobRequest = _requests.decode(packed)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    return question
+    return request
 
 
 def read_answer(packed: bytes) -> Answer:

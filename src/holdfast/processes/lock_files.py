@@ -1,7 +1,7 @@
 """The notes of nodes on this machine, as files: making one's own, and finding those of the ended.
 
-What a note proves is decided in `core.node.machine_notes`; this finds the evidence. All of it may
-wait for a disk: it is done beside the loop (`processes.note_keeper`).
+What a note proves is decided in `core.node.liveness_locks`; this finds the evidence. All of it may
+wait for a disk: it is done beside the loop (`processes.lock_keeper`).
 
 Rules
 1. The folder is this user's alone, and on a disk of this very machine: a lock of a file that lies
@@ -25,11 +25,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.node.machine_notes import (
+from holdfast.core.node.liveness_locks import (
     Evidence,
+    LockOrigin,
     MachineNote,
     NotedSeat,
-    NoteOrigin,
     Verdict,
     judge,
 )
@@ -113,7 +113,7 @@ def remove(folder: Path, files: tuple[str, ...]) -> None:
 # Looking.
 
 
-def look(folder: Path, job: str, here: NoteOrigin, without: str) -> list[Found]:
+def look(folder: Path, job: str, here: LockOrigin, without: str) -> list[Found]:
     """All notes of this job in the folder but one's own, and what each proves now."""
     found = []
     with contextlib.suppress(OSError), private_folder(folder) as opened:
@@ -127,7 +127,7 @@ def look(folder: Path, job: str, here: NoteOrigin, without: str) -> list[Found]:
     return found
 
 
-def wait_for(folder: Path, file: str, here: NoteOrigin) -> Found | None:
+def wait_for(folder: Path, file: str, here: LockOrigin) -> Found | None:
     """Wait, for ever if need be, until nothing of a note's node runs. What it proves then."""
     try:
         with private_folder(folder) as opened, _opened(opened, file) as descriptor:
@@ -140,7 +140,7 @@ def wait_for(folder: Path, file: str, here: NoteOrigin) -> Found | None:
         return None  # Somebody has removed it.
 
 
-def _look_at(folder: int, file: str, here: NoteOrigin) -> Found | None:
+def _look_at(folder: int, file: str, here: LockOrigin) -> Found | None:
     try:
         with _opened(folder, file) as descriptor:
             is_locked = not _shares(descriptor)
@@ -231,9 +231,9 @@ def _wait_for_ends(processes: list[int]) -> None:
 # Where we are.
 
 
-def note_origin() -> NoteOrigin:
+def lock_origin() -> LockOrigin:
     """Of this process."""
-    return NoteOrigin(
+    return LockOrigin(
         _first_line("/etc/machine-id"),
         _first_line("/proc/sys/kernel/random/boot_id"),
         _link("/proc/self/ns/pid"),

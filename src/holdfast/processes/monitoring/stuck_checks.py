@@ -1,7 +1,7 @@
 """Looks for workers that the kernel or a signal holds, and says what they wait for.
 
 The kernel tells nobody that a process cannot be woken: it has to be looked for, seldom, in a lane
-(`core.policy.held` judges). Such a process may hold up that lane, and nobody else.
+(`core.policy.stuck` judges). Such a process may hold up that lane, and nobody else.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from holdfast.core.policy import held
+from holdfast.core.policy import stuck
 from holdfast.core.protocol.bounds import LINE_MOST, cut
 from holdfast.processes.monitoring import kernel
 from holdfast.processes.output.log_files import Lane
 
-OnHeld = Callable[[held.HeldFinding, str], None]
+OnStuck = Callable[[stuck.StuckFinding, str], None]
 """Takes what was found, and what the kernel says of it in words."""
 
 
-class HeldLooks:
+class StuckChecks:
     """The looks at one round."""
 
-    def __init__(self, terms: held.HeldTerms, lane: Lane, on_held: OnHeld) -> None:
-        self._watch = held.HeldWatch(terms)
+    def __init__(self, terms: stuck.StuckLimits, lane: Lane, on_stuck: OnStuck) -> None:
+        self._watch = stuck.StuckWatch(terms)
         self._lane = lane
-        self._on_held = on_held
+        self._on_stuck = on_stuck
         self._is_looking = False
 
     def look(self, pids: dict[int, int]) -> None:
@@ -36,9 +36,9 @@ class HeldLooks:
 
     def _on_views(self, views: dict[int, kernel.KernelView]) -> None:
         self._is_looking = False
-        seen = [held.HeldSight(rank, view.state, view.switches) for rank, view in views.items()]
-        for finding in held.look(self._watch, seen, time.monotonic()):
-            self._on_held(finding, _in_words(finding, views[finding.local_rank]))
+        seen = [stuck.StuckSample(rank, view.state, view.switches) for rank, view in views.items()]
+        for finding in stuck.look(self._watch, seen, time.monotonic()):
+            self._on_stuck(finding, _in_words(finding, views[finding.local_rank]))
 
 
 def _views(pids: dict[int, int]) -> dict[int, kernel.KernelView]:
@@ -47,7 +47,7 @@ def _views(pids: dict[int, int]) -> dict[int, kernel.KernelView]:
     return {rank: view for rank, view in views if view is not None and not view.tracer}
 
 
-def _in_words(finding: held.HeldFinding, view: kernel.KernelView) -> str:
+def _in_words(finding: stuck.StuckFinding, view: kernel.KernelView) -> str:
     held_s = f"{finding.held_s:.0f} s"
     if finding.how == "stopped":
         return f"is stopped by a signal, for {held_s}: kill -CONT lets it go on"

@@ -7,11 +7,11 @@ from msgspec.structs import replace
 from holdfast.core.coordinator.io import CoordinatorEffect, Explain, Tell
 from holdfast.core.policy.config import Oversight
 from holdfast.core.protocol.messages import (
-    Standing,
-    StoodPlace,
+    FrameGroup,
+    RoundReport,
     TellHang,
-    WorkersMoved,
-    WorkersStood,
+    WorkersResumed,
+    WorkersStalled,
     WorkersSucceeded,
 )
 
@@ -36,45 +36,45 @@ def told_of(effects: list[CoordinatorEffect]) -> dict[str, bool]:
 
 def test_a_job_hangs_when_all_nodes_stand_still_and_not_before() -> None:
     job = hanging("a", "b", "c", hang="warn")
-    assert job.hear("a", WorkersStood(1)) == []
-    assert job.hear("b", WorkersStood(1)) == []
-    assert told_of(job.hear("c", WorkersStood(1))) == {"a": False, "b": False, "c": False}
+    assert job.hear("a", WorkersStalled(1)) == []
+    assert job.hear("b", WorkersStalled(1)) == []
+    assert told_of(job.hear("c", WorkersStalled(1))) == {"a": False, "b": False, "c": False}
 
 
 def test_who_moves_again_clears_all() -> None:
     job = hanging("a", "b")
-    job.hear("a", WorkersStood(1))
-    job.hear("a", WorkersMoved(1))
-    assert job.hear("b", WorkersStood(1)) == []
-    assert told_of(job.hear("a", WorkersStood(1))) != {}
+    job.hear("a", WorkersStalled(1))
+    job.hear("a", WorkersResumed(1))
+    assert job.hear("b", WorkersStalled(1)) == []
+    assert told_of(job.hear("a", WorkersStalled(1))) != {}
 
 
 def test_it_is_told_once_for_each_standstill() -> None:
     job = hanging("a", hang="warn")
-    assert told_of(job.hear("a", WorkersStood(1))) == {"a": False}
-    assert job.hear("a", WorkersStood(1)) == []
-    job.hear("a", WorkersMoved(1))
-    assert told_of(job.hear("a", WorkersStood(1))) == {"a": False}
+    assert told_of(job.hear("a", WorkersStalled(1))) == {"a": False}
+    assert job.hear("a", WorkersStalled(1)) == []
+    job.hear("a", WorkersResumed(1))
+    assert told_of(job.hear("a", WorkersStalled(1))) == {"a": False}
 
 
 def test_a_node_that_has_finished_is_not_waited_for() -> None:
     job = hanging("a", "b", hang="warn")
-    job.hear("a", WorkersStood(1))
+    job.hear("a", WorkersStalled(1))
     assert told_of(job.hear("b", WorkersSucceeded(1))) == {"a": False}
 
 
 def again(job: Job, node: str, seat: int) -> None:
     """On a fresh connection."""
-    job.greet(node, Standing(1, seat, len(job.state.members), "running"))
+    job.greet(node, RoundReport(1, seat, len(job.state.members), "running"))
 
 
-def waiting(*ranks: int) -> WorkersStood:
-    return WorkersStood(1, (StoodPlace(ranks, "all_reduce", "train.py:41"),), 300.0)
+def waiting(*ranks: int) -> WorkersStalled:
+    return WorkersStalled(1, (FrameGroup(ranks, "all_reduce", "train.py:41"),), 300.0)
 
 
-def loading(rank: int) -> WorkersStood:
+def loading(rank: int) -> WorkersStalled:
     waits_for = "waiting for a file on /data"
-    return WorkersStood(1, (StoodPlace((rank,), "load_batch", "data.py:88", waits_for),), 310.0)
+    return WorkersStalled(1, (FrameGroup((rank,), "load_batch", "data.py:88", waits_for),), 310.0)
 
 
 def test_the_odd_one_of_all_nodes_is_ended() -> None:
@@ -120,17 +120,17 @@ def test_a_node_that_may_not_have_heard_is_told_again_and_the_others_are_not() -
 
 def test_without_one_that_stands_out_the_first_node_ends_one() -> None:
     job = hanging("a", "b")
-    job.hear("b", WorkersStood(1))
-    assert told_of(job.hear("a", WorkersStood(1))) == {"a": True, "b": False}
+    job.hear("b", WorkersStalled(1))
+    assert told_of(job.hear("a", WorkersStalled(1))) == {"a": True, "b": False}
 
 
 def test_a_job_that_never_said_how_far_it_is_is_told_of_and_not_restarted() -> None:
     job = hanging("a", "b")
-    job.hear("a", WorkersStood(1, never_spoke=True))
-    assert told_of(job.hear("b", WorkersStood(1))) == {"a": False, "b": False}
+    job.hear("a", WorkersStalled(1, never_spoke=True))
+    assert told_of(job.hear("b", WorkersStalled(1))) == {"a": False, "b": False}
 
 
-def silent(stood: WorkersStood, **more: bool) -> WorkersStood:
+def silent(stood: WorkersStalled, **more: bool) -> WorkersStalled:
     return replace(stood, never_spoke=True, needs_cause=True, **more)
 
 
@@ -171,14 +171,14 @@ def test_what_was_said_before_a_node_finished_has_to_be_said_again() -> None:
 
 def test_a_round_that_ends_hangs_no_more() -> None:
     job = hanging("a", "b")
-    job.hear("a", WorkersStood(1))
+    job.hear("a", WorkersStalled(1))
     job.fail("a", failure(0))
-    assert told_of(job.hear("b", WorkersStood(1))) == {}
+    assert told_of(job.hear("b", WorkersStalled(1))) == {}
 
 
 def test_words_on_another_round_or_of_a_stranger_count_for_nothing() -> None:
     job = hanging("a", "b")
     job.join("c")
-    assert job.hear("a", WorkersStood(2)) == []
-    assert job.hear("c", WorkersStood(1)) == []
-    assert job.hear("c", WorkersMoved(1)) == []
+    assert job.hear("a", WorkersStalled(2)) == []
+    assert job.hear("c", WorkersStalled(1)) == []
+    assert job.hear("c", WorkersResumed(1)) == []

@@ -1,7 +1,7 @@
-"""A node's part in questions about the job: those that are asked here, and those put to it.
+"""A node's part in requests about the job: those that are asked here, and those put to it.
 
 An outsider who asks here gets its answers from the coordinator, which may be this very node. The
-core keeps account of who has answered (`core.coordinator.question_desk`); here each question has
+core keeps account of who has answered (`core.coordinator.request_routing`); here each request has
 the one who waits for it.
 
 Rules
@@ -19,15 +19,15 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.coordinator.question_desk import PATIENCE_S
+from holdfast.core.coordinator.request_routing import PATIENCE_S
 from holdfast.core.protocol.messages import (
+    CloseRequest,
+    ForwardRequest,
     FromNode,
-    OfQuestions,
-    PassAnswer,
-    PutQuestion,
-    QuestionAnswered,
-    QuestionAsked,
-    SettleQuestion,
+    OfRequests,
+    PassResponse,
+    RequestAnswered,
+    RequestMade,
 )
 from holdfast.node.ports import Ports
 from holdfast.runtime.loop import Cancellable
@@ -41,11 +41,11 @@ class Asker(Protocol):
     """Who waits for answers."""
 
     def on_answer(self, number: int, node: str, answer: bytes) -> None: ...
-    def on_settled(self, settled: SettleQuestion) -> None: ...
+    def on_settled(self, settled: CloseRequest) -> None: ...
 
 
 class Waiting(Struct):
-    """A question that was asked here."""
+    """A request that was asked here."""
 
     asker: Asker
     number: int
@@ -53,7 +53,7 @@ class Waiting(Struct):
     timer: Cancellable
 
 
-class Questions:
+class Requests:
     """All that is asked on one node, or of it."""
 
     def __init__(self, ports: Ports, send: Callable[[FromNode], None]) -> None:
@@ -63,29 +63,29 @@ class Questions:
         self._waiting: dict[int, Waiting] = {}
         self._is_reached = False
 
-    def ask(self, asker: Asker, question: QuestionAsked) -> None:
+    def ask(self, asker: Asker, request: RequestMade) -> None:
         """Have it answered; `asker` is told, maybe from within."""
         if not self._is_reached:
-            asker.on_settled(SettleQuestion(question.number, NO_COORDINATOR))
+            asker.on_settled(CloseRequest(request.number, NO_COORDINATOR))
             return
         self._last_number += 1
         number = self._last_number
-        give_up = partial(self._settle, number, SettleQuestion(0, NO_COORDINATOR))
+        give_up = partial(self._settle, number, CloseRequest(0, NO_COORDINATOR))
         timer = self._ports.clock.call_later(COORDINATOR_PATIENCE_S, give_up)
-        self._waiting[number] = Waiting(asker, question.number, timer)
-        self._send(replace(question, number=number))
+        self._waiting[number] = Waiting(asker, request.number, timer)
+        self._send(replace(request, number=number))
 
-    def told(self, message: OfQuestions) -> None:
+    def told(self, message: OfRequests) -> None:
         """The coordinator said this."""
         match message:
-            case PutQuestion():
+            case ForwardRequest():
                 reply = partial(self._reply, message.number)
-                self._ports.answer(message.question, reply)
-            case PassAnswer():
+                self._ports.answer(message.request, reply)
+            case PassResponse():
                 waiting = self._waiting.get(message.number)
                 if waiting is not None:
                     waiting.asker.on_answer(waiting.number, message.node, message.answer)
-            case SettleQuestion():
+            case CloseRequest():
                 self._settle(message.number, message)
 
     def reached(self) -> None:
@@ -93,10 +93,10 @@ class Questions:
         self._is_reached = True
 
     def lost(self, reason: str) -> None:
-        """The coordinator is gone, and with it every question that it was asked."""
+        """The coordinator is gone, and with it every request that it was asked."""
         self._is_reached = False
         for number in list(self._waiting):
-            self._settle(number, SettleQuestion(0, f"the coordinator was lost: {reason}"))
+            self._settle(number, CloseRequest(0, f"the coordinator was lost: {reason}"))
 
     def drop(self, asker: Asker) -> None:
         """Nobody is there any more who would want to know."""
@@ -110,9 +110,9 @@ class Questions:
         self._waiting.clear()
 
     def _reply(self, number: int, answer: bytes) -> None:
-        self._send(QuestionAnswered(number, answer))
+        self._send(RequestAnswered(number, answer))
 
-    def _settle(self, number: int, settled: SettleQuestion) -> None:
+    def _settle(self, number: int, settled: CloseRequest) -> None:
         waiting = self._waiting.pop(number, None)
         if waiting is not None:
             waiting.timer.cancel()

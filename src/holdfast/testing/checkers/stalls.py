@@ -21,8 +21,8 @@ from holdfast.testing.facts import (
     HangHeard,
     Healed,
     History,
-    NodeMoved,
-    NodeStood,
+    NodeResumed,
+    NodeStalled,
     RoundEnding,
     Violation,
     WorkerBegan,
@@ -30,9 +30,9 @@ from holdfast.testing.facts import (
     WorkerEnded,
 )
 from holdfast.testing.plan import Plan
-from holdfast.testing.standstill import NOTICED_S
+from holdfast.testing.stalls import NOTICED_S
 
-NAME = "standstill"
+NAME = "stalls"
 STILL = ("job stands still", "node stands still", "node moves unheard", "hang is unheard")
 SLACK_S = 2.0
 
@@ -57,9 +57,9 @@ class RoundState(Struct):
                 self.running[fact.node] += 1
             case WorkerEnded():
                 self.running[fact.node] -= 1
-            case NodeStood():
+            case NodeStalled():
                 self.still.add(fact.node)
-            case NodeMoved():
+            case NodeResumed():
                 self.still.discard(fact.node)
                 self.heard.discard(fact.node)
                 self.moved_at[fact.node] = fact.at

@@ -10,9 +10,9 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from holdfast.core.node.io import GroupMoved, GroupStood
-from holdfast.core.protocol.messages import StoodPlace
-from holdfast.testing.facts import NodeMoved, NodeStood
+from holdfast.core.node.io import StallFound, StallOver
+from holdfast.core.protocol.messages import FrameGroup
+from holdfast.testing.facts import NodeResumed, NodeStalled
 
 if TYPE_CHECKING:
     from holdfast.testing.spawner import SimulatedSpawner, SimulatedWorker
@@ -21,7 +21,7 @@ NOTICED_S = 1.0
 """How long it takes until an agent notices, at most."""
 
 
-class SimulatedStandstill:
+class SimulatedStall:
     """What one spawner's workers do not do."""
 
     def __init__(self, spawner: SimulatedSpawner) -> None:
@@ -35,7 +35,7 @@ class SimulatedStandstill:
         if self.round or not running:
             return
         self.round, self._is_told = running[0].round, False
-        self._note(NodeStood)
+        self._note(NodeStalled)
         after = self._spawner.machine.after
         after(NOTICED_S * random.random(), self._tell, self.round)
         after(lasts_s, self._move, self.round)
@@ -43,31 +43,31 @@ class SimulatedStandstill:
     def look(self) -> None:
         """Some of them may be gone: when all are, nobody stands any more."""
         if self.round and not any(one.round == self.round for one in self._running()):
-            self._note(NodeMoved)
+            self._note(NodeResumed)
             self.round = 0
 
     def _tell(self, round: int) -> None:
         if self._spawner.alive and self.round == round:
             self._is_told = True
             ranks = [one.rank for one in self._running()]
-            places = (StoodPlace(tuple(ranks), "all_reduce", "train.py:1"),)
-            event = GroupStood(round, "they stand still", "", min(ranks), places, 300.0)
+            places = (FrameGroup(tuple(ranks), "all_reduce", "train.py:1"),)
+            event = StallFound(round, "they stand still", "", min(ranks), places, 300.0)
             self._spawner.process.post_agent(event)
 
     def _move(self, round: int) -> None:
         if not self._spawner.alive or self.round != round:
             return
-        self._note(NodeMoved)
+        self._note(NodeResumed)
         self.round = 0
         if self._is_told:
-            self._spawner.process.post_agent(GroupMoved(round))
+            self._spawner.process.post_agent(StallOver(round))
 
     def _running(self) -> list[SimulatedWorker]:
         return [worker for worker in self._spawner.workers if worker.executes]
 
-    def _note(self, kind: type[NodeStood] | type[NodeMoved]) -> None:
+    def _note(self, kind: type[NodeStalled] | type[NodeResumed]) -> None:
         machine, process = self._spawner.machine, self._spawner.process
         cluster = machine.cluster
         cluster.note(kind(cluster.timeline.now, machine.number, process.node, self.round))
-        verb = "stand still" if kind is NodeStood else "stand still no more"
+        verb = "stand still" if kind is NodeStalled else "stand still no more"
         cluster.tell_story(machine, f"the workers of round {self.round} {verb}")

@@ -18,10 +18,10 @@ from holdfast.processes.monitoring.stacks import StackSnapshot
 from holdfast.processes.output.log_files import Lane
 
 if TYPE_CHECKING:
-    from holdfast.processes.monitoring.lookout import Watched
+    from holdfast.processes.monitoring.monitor import Watched
 
 
-class HangLooks:
+class HangChecks:
     """The looks at one round."""
 
     def __init__(

@@ -3,7 +3,7 @@
 Rules
 1. A job hangs when every node that has not finished its part of the round has said that its workers
    stand still. One that has not said so may be what the others wait for.
-2. All of these are told, once for each standstill. Who moves ends it.
+2. All of these are told, once for each stall. Who moves ends it.
 3. With `--hang restart` one worker is ended: the odd one of all, whichever node it is on, and where
    none is odd, one on the first node. That it failed ends the round, as any failure does. Where
    the workers of some never spoke, that is done only if the cause is known (rule 6).
@@ -30,13 +30,13 @@ from holdfast.core.coordinator.round import (
     ToldRound,
 )
 from holdfast.core.coordinator.state import CoordinatorState, name_of, told_round
-from holdfast.core.protocol.messages import TellHang, WorkersMoved, WorkersStood
+from holdfast.core.protocol.messages import TellHang, WorkersResumed, WorkersStalled
 
 if TYPE_CHECKING:
     from holdfast.core.policy.stacks import StackGroup
 
 
-def stood(state: CoordinatorState, node: str, message: WorkersStood) -> list[CoordinatorEffect]:
+def stood(state: CoordinatorState, node: str, message: WorkersStalled) -> list[CoordinatorEffect]:
     current = told_round(state, message.round, node)
     if current is None:
         return []
@@ -44,7 +44,7 @@ def stood(state: CoordinatorState, node: str, message: WorkersStood) -> list[Coo
     return look(state)
 
 
-def moved(state: CoordinatorState, node: str, message: WorkersMoved) -> list[CoordinatorEffect]:
+def moved(state: CoordinatorState, node: str, message: WorkersResumed) -> list[CoordinatorEffect]:
     current = told_round(state, message.round, node)
     if current is not None and current.course.still.pop(node, None) is not None:
         current.course.hang = None

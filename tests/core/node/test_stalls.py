@@ -9,28 +9,28 @@ from msgspec.structs import replace
 from holdfast.core.node.io import (
     CoordinatorReached,
     DeadlineMissed,
-    GroupMoved,
-    GroupStood,
     Report,
     Say,
     SignalWorkers,
+    StallFound,
+    StallOver,
     StragglerFound,
     Told,
-    WorkerHeld,
+    WorkerStuck,
 )
 from holdfast.core.protocol.messages import (
-    StoodPlace,
+    FrameGroup,
     TellHang,
     WorkersFailed,
-    WorkersMoved,
-    WorkersStood,
+    WorkersResumed,
+    WorkersStalled,
 )
 from holdfast.core.protocol.model import ExitStatus
 
 from .agent_life import Life, exited, running, said, stopping, without_words
 
-PLACES = (StoodPlace((0,), "all_reduce", "a.py:9"), StoodPlace((1,), "f", "a.py:1"))
-STOOD = GroupStood(
+PLACES = (FrameGroup((0,), "all_reduce", "a.py:9"), FrameGroup((1,), "f", "a.py:1"))
+STOOD = StallFound(
     1, "all workers have stood still for 300 s: …", "/logs/stacks_1.txt", 1, PLACES, 300.0
 )
 
@@ -42,7 +42,7 @@ def standing() -> Life:
 
 
 def test_nothing_is_said_before_the_coordinator_knows_that_it_is_true_of_all() -> None:
-    assert running().take(STOOD) == [Report(WorkersStood(1, PLACES, 300.0))]
+    assert running().take(STOOD) == [Report(WorkersStalled(1, PLACES, 300.0))]
 
 
 def test_the_words_and_the_file_are_said_once() -> None:
@@ -88,38 +88,38 @@ def test_a_suspect_that_has_ended_by_itself_is_replaced_by_the_first_that_runs()
 
 def test_nobody_is_ended_who_does_not_stand_still_any_more() -> None:
     life = standing()
-    assert life.take(GroupMoved(1)) == [Report(WorkersMoved(1))]
+    assert life.take(StallOver(1)) == [Report(WorkersResumed(1))]
     assert life.take(Told(TellHang(1, ends=True))) == []
 
 
 def test_that_they_move_again_is_said_where_the_hang_was() -> None:
     life = standing()
     life.take(Told(TellHang(1)))
-    assert said(life.take(GroupMoved(1))) == "the workers of this node move again"
-    assert life.take(GroupMoved(1)) == []
+    assert said(life.take(StallOver(1))) == "the workers of this node move again"
+    assert life.take(StallOver(1)) == []
 
 
 def test_a_coordinator_that_is_reached_anew_is_told_again() -> None:
     effects = standing().take(CoordinatorReached())
-    assert effects[-1] == Report(WorkersStood(1, PLACES, 300.0))
-    assert Report(WorkersStood(1, PLACES, 300.0)) not in running().take(CoordinatorReached())
+    assert effects[-1] == Report(WorkersStalled(1, PLACES, 300.0))
+    assert Report(WorkersStalled(1, PLACES, 300.0)) not in running().take(CoordinatorReached())
 
 
 def test_once_a_worker_has_ended_those_that_never_spoke_are_looked_at_anew() -> None:
     life = running()
     silent = replace(STOOD, never_spoke=True, needs_cause=True)
     life.take(silent)
-    assert Report(WorkersMoved(1)) in life.take(exited(1, ExitStatus(code=0)))
+    assert Report(WorkersResumed(1)) in life.take(exited(1, ExitStatus(code=0)))
     (report,) = life.take(silent)
     assert isinstance(report, Report)
-    assert isinstance(report.message, WorkersStood)
+    assert isinstance(report.message, WorkersStalled)
     assert report.message.has_early_end
     text = said(life.take(Told(TellHang(1))))
     assert "; rank 1 had ended with exit code 0 2 s before, and may be what they wait for; " in text
 
 
 def test_what_is_about_another_round_or_one_that_stops_is_nothing() -> None:
-    assert running().take(GroupStood(2, "x")) == []
+    assert running().take(StallFound(2, "x")) == []
     assert stopping().take(STOOD) == []
     life = standing()
     assert life.take(Told(TellHang(2, ends=True))) == []
@@ -159,21 +159,21 @@ STUCK = "is stuck in the kernel for 30 s: it waits for /data/x, and no signal re
 
 
 def test_a_worker_that_is_held_is_told_of() -> None:
-    assert said(running().take(WorkerHeld(1, 1, STUCK))).endswith(STUCK)
-    assert running().take(WorkerHeld(2, 1, STUCK)) == []
-    assert stopping().take(WorkerHeld(1, 1, STUCK)) == []
+    assert said(running().take(WorkerStuck(1, 1, STUCK))).endswith(STUCK)
+    assert running().take(WorkerStuck(2, 1, STUCK)) == []
+    assert stopping().take(WorkerStuck(1, 1, STUCK)) == []
 
 
 def test_a_worker_that_is_stuck_for_too_long_counts_as_failed_though_it_does_not_end() -> None:
     life = running()
-    say, kill, report = life.take(WorkerHeld(1, 1, STUCK, ends=True))
+    say, kill, report = life.take(WorkerStuck(1, 1, STUCK, ends=True))
     assert isinstance(say, Say)
     assert kill == SignalWorkers(signal.SIGKILL, (1,))
     assert isinstance(report, Report)
     assert isinstance(report.message, WorkersFailed)
     (failure,) = report.message.failures
     assert (failure.error.message, failure.ended_for) == (STUCK, "stuck in the kernel")
-    assert life.take(WorkerHeld(1, 1, STUCK, ends=True))[-1] == kill, "its failure is told once"
+    assert life.take(WorkerStuck(1, 1, STUCK, ends=True))[-1] == kill, "its failure is told once"
 
 
 def test_the_time_of_the_whole_run_ends_the_job_and_no_other_deadline_does() -> None:

@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.node.machine_notes import MachineNote, NotedSeat
-from holdfast.processes import note_files
-from holdfast.processes.note_files import (
+from holdfast.core.node.liveness_locks import MachineNote, NotedSeat
+from holdfast.processes import lock_files
+from holdfast.processes.lock_files import (
     ENDING,
     KEPT_S,
     MARKER,
     OwnNote,
     is_local,
+    lock_origin,
     look,
-    note_origin,
     remove,
     wait_for,
 )
@@ -34,7 +34,7 @@ DEADLINE_S = 60.0
 
 
 def note(job: str = "job", node: str = "here-1", marker: str = "") -> MachineNote:
-    return MachineNote(job, node, "0" * 32, note_origin(), 0, marker)
+    return MachineNote(job, node, "0" * 32, lock_origin(), 0, marker)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def own(folder: Path) -> Iterator[OwnNote]:
 
 
 def verdicts(folder: Path, job: str = "job") -> list[str]:
-    return [found.verdict for found in look(folder, job, note_origin(), "")]
+    return [found.verdict for found in look(folder, job, lock_origin(), "")]
 
 
 def let_go(own: OwnNote) -> None:
@@ -112,7 +112,7 @@ def test_the_end_of_what_may_run_is_waited_for(folder: Path) -> None:
     let_go(made)
     found = []
     waiting = threading.Thread(
-        target=lambda: found.append(wait_for(folder, made.file, note_origin()))
+        target=lambda: found.append(wait_for(folder, made.file, lock_origin()))
     )
     waiting.start()
     for holder in holders:
@@ -124,20 +124,20 @@ def test_the_end_of_what_may_run_is_waited_for(folder: Path) -> None:
 
 def test_a_note_that_is_removed_meanwhile_proves_nothing(own: OwnNote) -> None:
     (own.folder / own.file).unlink()
-    assert wait_for(own.folder, own.file, note_origin()) is None
+    assert wait_for(own.folder, own.file, lock_origin()) is None
 
 
 def test_what_is_found_is_what_was_noted_last(own: OwnNote) -> None:
     own.put(NotedSeat(5, 2, 0, ("1" * 32, "2" * 32)))
     own.put(SEAT)
     let_go(own)
-    (found,) = look(own.folder, "job", note_origin(), "")
+    (found,) = look(own.folder, "job", lock_origin(), "")
     assert (found.note.node, found.note.seat, found.verdict) == ("here-1", SEAT, "ended")
 
 
 def test_notes_of_other_jobs_and_one_s_own_are_not_looked_at(own: OwnNote) -> None:
-    assert look(own.folder, "another", note_origin(), "") == []
-    assert look(own.folder, "job", note_origin(), own.file) == []
+    assert look(own.folder, "another", lock_origin(), "") == []
+    assert look(own.folder, "job", lock_origin(), own.file) == []
 
 
 def test_a_copy_of_a_note_proves_nothing(own: OwnNote) -> None:
@@ -147,7 +147,7 @@ def test_a_copy_of_a_note_proves_nothing(own: OwnNote) -> None:
 
 
 def test_a_note_of_an_earlier_start_of_this_machine_proves_the_end(folder: Path) -> None:
-    earlier = replace(note_origin(), start="earlier", machine="m", namespace="pid:[4026531836]")
+    earlier = replace(lock_origin(), start="earlier", machine="m", namespace="pid:[4026531836]")
     let_go(OwnNote(folder, replace(note(), where=earlier)))
     (found,) = look(folder, "job", replace(earlier, start="this one"), "")
     assert found.verdict == "ended"
@@ -174,7 +174,7 @@ def test_a_folder_that_is_not_private_is_not_used(folder: Path) -> None:
     folder.chmod(0o777)
     with pytest.raises(PermissionError):
         OwnNote(folder, note())
-    assert look(folder, "job", note_origin(), "") == []
+    assert look(folder, "job", lock_origin(), "") == []
     remove(folder, ("any",))
 
 
@@ -196,11 +196,11 @@ def test_disks_of_other_machines_are_told_from_our_own(tmp_path: Path, monkeypat
     )
     table = tmp_path / "mountinfo"
     table.write_text("\n".join(lines))
-    monkeypatch.setattr(note_files, "MOUNTS", table)
+    monkeypatch.setattr(lock_files, "MOUNTS", table)
     known = {"/var/tmp": True, "/home of all/me": False, "/home of all/scratch/me": True}
     assert {place: is_local(Path(place)) for place in known} == known
 
 
 def test_this_very_machine_has_a_disk(tmp_path: Path) -> None:
     assert is_local(tmp_path / "not" / "there" / "yet")
-    assert all((note_origin().start, note_origin().namespace))
+    assert all((lock_origin().start, lock_origin().namespace))
