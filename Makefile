@@ -23,7 +23,7 @@ QUICK ?= tests/core tests/node tests/admin tests/agent tests/scenarios tests/obs
   tests/test_import_arrows.py tests/test_mirror.py tests/test_protocol_tables.py
 check: $(VENV)/.ready-test style ## Style, and the tests that tell soonest; under a minute
 	$(BIN)/python -m pytest -q --numprocesses 2 --dist worksteal -m "not slow" $(QUICK)
-	$(BIN)/python -m holdfast.testing --seeds 0:300 --jobs 2
+	$(BIN)/python -m tools.simulator --seeds 0:300 --jobs 2
 
 # Most tests wait for processes, so that there may be more of them than cores. Types are checked
 # beside them, those of a user's program (tests/elastic/typing) too.
@@ -94,7 +94,7 @@ format: $(VENV)/.ready-lint ## Rewrite the code into its format, with the safe f
 
 SEEDS ?= 0:20000
 sim: $(VENV)/.ready ## Run 20,000 simulated clusters under seeded faults (SEEDS=0:500 for fewer)
-	$(BIN)/python -m holdfast.testing --seeds $(SEEDS) --jobs 2
+	$(BIN)/python -m tools.simulator --seeds $(SEEDS) --jobs 2
 
 bench: $(VENV)/.ready-bench ## Measure beside torchrun and print the table (installs PyTorch)
 	$(BIN)/python -m benchmarks

@@ -11,6 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tools.simulator.timeline import ManualClock
+
 from holdfast.core.node.io import NodeEffect
 from holdfast.core.policy.config import JobConfig, Program, RestartPolicy
 from holdfast.core.protocol.messages import (
@@ -26,7 +28,6 @@ from holdfast.core.protocol.model import Endpoint, ErrorDetail, ExitStatus, Fail
 from holdfast.node.engine import Engine
 from holdfast.node.ports import Ports
 from holdfast.observe.journal import SCHEMA, Journal, JournalHeader
-from holdfast.testing.timeline import ManualClock
 
 SLOTS = 8
 STEPS = 60

@@ -117,10 +117,9 @@ def sections_of_modules() -> dict[tuple[str, ...], str]:
 def variables_in_the_source() -> set[str]:
     found = set()
     for path in (REPOSITORY / "src" / "holdfast").rglob("*.py"):
-        if "testing" not in path.parts:
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    found |= {node.value} if VARIABLE.fullmatch(node.value) else set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found |= {node.value} if VARIABLE.fullmatch(node.value) else set()
     return found - PRIVATE
 
 

@@ -53,7 +53,6 @@ LAYERS = {
         "core", "runtime", "worker", "observe", "placement", "transport", "registers", "store",
         "processes", "dashboard", "node", "admin",
     },
-    "testing": {"core", "runtime", "observe", "node", "registers", "transport"},
     "elastic": {
         "core", "runtime", "worker", "observe", "transport", "registers", "store", "processes",
         "node",

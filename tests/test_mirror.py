@@ -18,8 +18,6 @@ ELSEWHERE = {
         "a launcher is seen by the agents that it runs",
     ),
     "elastic/utils/data": ("elastic/utils/test_utils.py", "two small classes"),
-    "testing": ("simulation", "what it offers is a simulation, and its tests are simulations"),
-    "testing/checkers": ("simulation/test_checkers.py", "all are tested by the same rule"),
 }
 """By folder of the source: where its tests are, and why there."""
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tools.simulator.timeline import ManualClock
 
 from holdfast.admin.event_feed import EventFeed, read_steps
 from holdfast.core.node.io import Say, SignalReceived
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.observe.journal import SCHEMA, ClockPair, Journal, JournalHeader
 from holdfast.observe.story import StoryEvent
-from holdfast.testing.timeline import ManualClock
 
 HEADER = JournalHeader(
     SCHEMA, "job", "a-1", "a", "2026-11-18T10:00:00+0000",

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from holdfast.node.progress import JobProgress
+from tools.simulator.timeline import ManualClock
 
 from holdfast.core.coordinator.bootstrap import Beginning
 from holdfast.core.coordinator.io import CoordinatorTimerFired
@@ -15,7 +16,6 @@ from holdfast.core.protocol.messages import RunRound
 from holdfast.core.protocol.model import Assignment, Endpoint, Ranks, Term
 from holdfast.observe.journal import CoordinatorBegan, CoordinatorStep, NodeStep
 from holdfast.runtime.disk import Disk
-from holdfast.testing.timeline import ManualClock
 
 
 class DiskThatAnswers:

@@ -9,10 +9,10 @@ import pytest
 from tests.browser.looking import Browser
 from tests.browser.made_up_site import MadeUpSite
 from tests.dashboard.made_up import MadeUpJob
+from tools.simulator import make_plan, simulate
 
 from holdfast.dashboard.page_state import PageState
 from holdfast.dashboard.serving import journal_site
-from holdfast.testing import make_plan, simulate
 
 DROP = """
 const dropped = new DataTransfer();

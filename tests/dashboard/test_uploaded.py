@@ -9,6 +9,7 @@ from urllib.parse import quote
 import pytest
 from tests.dashboard.made_up import MadeUpJob
 from tests.dashboard.served import Asked, Served
+from tools.simulator import make_plan, simulate
 
 from holdfast.core.protocol.errors import UsageError
 from holdfast.dashboard.page_state import PageState
@@ -16,7 +17,6 @@ from holdfast.dashboard.serving import journal_site
 from holdfast.dashboard.site import STORIES_KEPT
 from holdfast.dashboard.uploaded import UploadedFile, journals_of
 from holdfast.observe.journal import read
-from holdfast.testing import make_plan, simulate
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tools.simulator.timeline import ManualClock
+
 from holdfast.core.coordinator.bootstrap import Beginning
 from holdfast.core.coordinator.liveness import Liveness, Taken
 from holdfast.core.election.io import ElectionEffect, ElectionEvent
@@ -38,7 +40,6 @@ from holdfast.core.protocol.model import Endpoint, ExitStatus, Outcome, Term
 from holdfast.node.engine import Engine
 from holdfast.node.ports import Exchange, Ports
 from holdfast.registers.register_thread import OnReply, RegisterAnswer
-from holdfast.testing.timeline import ManualClock
 from holdfast.transport.client import LineHandlers
 from holdfast.transport.server import ExchangeHandlers
 

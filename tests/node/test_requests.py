@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tools.simulator.timeline import ManualClock
+
 from holdfast.core.protocol.messages import (
     CloseRequest,
     ForwardRequest,
@@ -13,7 +15,6 @@ from holdfast.core.protocol.messages import (
 )
 from holdfast.node.ports import Ports
 from holdfast.node.requests import COORDINATOR_PATIENCE_S, NO_COORDINATOR, Requests
-from holdfast.testing.timeline import ManualClock
 
 from .by_hand import World, job
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tools.simulator import make_plan, simulate
 
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.observe.goodput import PARTS, TimeLedger, ledger
 from holdfast.observe.history import History, RoundHistory, TimeSpan
 from holdfast.observe.job_report import report, within
 from holdfast.observe.journal import read
-from holdfast.testing import make_plan, simulate
 
 JOB = JobConfig("job", Program("script", "train.py"))
 moments = st.floats(0.0, 100.0)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tools.simulator import make_plan, simulate
 
 from holdfast.core.node.io import Told
 from holdfast.core.protocol.messages import StopRound
@@ -16,7 +17,6 @@ from holdfast.observe.job_report import JobReport, report, segment_at, within
 from holdfast.observe.journal import NodeStep, read
 from holdfast.observe.report_page import render_page
 from holdfast.observe.report_text import duration, moment, render_text
-from holdfast.testing import make_plan, simulate
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from msgspec import structs
+from tools.simulator import make_plan, simulate
+from tools.simulator.everywhere import Case
 
 from holdfast.observe.causes import JournalRead
 from holdfast.observe.journal import ClockPair, ClockRead, read
 from holdfast.observe.merged_story import tell
-from holdfast.testing import make_plan, simulate
-from holdfast.testing.everywhere import Case
 
 
 def journals_of(folder: Path) -> list[JournalRead]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tools.simulator import make_plan, simulate
 
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.dashboard.static import static_page
@@ -14,7 +15,6 @@ from holdfast.observe.job_report import report
 from holdfast.observe.journal import Gap, read
 from holdfast.observe.live_history import LiveHistory
 from holdfast.observe.metrics import JobCounts
-from holdfast.testing import make_plan, simulate
 
 JOB = JobConfig("job", Program("script", "train.py"))
 ROUNDED_S = 5e-3

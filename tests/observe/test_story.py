@@ -7,6 +7,7 @@ from typing import get_args
 
 import pytest
 from msgspec import structs
+from tools.simulator import make_plan, simulate
 
 from holdfast.core.coordinator.io import Explain, Heard, Tell, Write
 from holdfast.core.node.io import (
@@ -51,7 +52,6 @@ from holdfast.observe.journal import (
     read,
 )
 from holdfast.observe.story import Kind, StoryEvent, Storyteller
-from holdfast.testing import make_plan, simulate
 
 JOB = JobConfig("job", Program("script", "train.py"), slots=2)
 HEADER = JournalHeader(

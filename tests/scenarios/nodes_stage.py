@@ -10,6 +10,7 @@ from __future__ import annotations
 import signal
 
 from msgspec.structs import replace
+from tools.simulator.plan import HostPlan
 
 from holdfast.core.node.io import ClosingAsked, Released
 from holdfast.core.policy.config import (
@@ -21,7 +22,6 @@ from holdfast.core.policy.config import (
     Timeouts,
 )
 from holdfast.core.protocol.model import ExitStatus, Outcome
-from holdfast.testing.plan import HostPlan
 
 from .quiet_world import Host, World
 from .stage import Command

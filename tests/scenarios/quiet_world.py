@@ -1,6 +1,6 @@
 """The world of a story of several nodes: the simulator's, with nothing left to chance.
 
-Every host runs the engine that ships, over the simulated ports of `holdfast.testing`. Whatever the
+Every host runs the engine that ships, over the simulated ports of `tools.simulator`. Whatever the
 simulator would draw at random is as small as it can be, nothing fails by itself, and hosts are
 called `a`, `b`, ... What is seen of it: each decision of the coordinator, each word on a screen,
 and what is done to workers.
@@ -12,6 +12,14 @@ from math import floor, inf
 from random import Random
 
 from msgspec.structs import replace
+from tools.simulator.cluster import Cluster
+from tools.simulator.facts import CoreRaised, Fact, Recorded, WorkerSaved
+from tools.simulator.machine import Machine
+from tools.simulator.observing import Observer
+from tools.simulator.plan import HostPlan, Plan
+from tools.simulator.process import SimulatedProcess
+from tools.simulator.spawner import SimulatedSpawner, SimulatedWorker
+from tools.simulator.timeline import HostClock
 
 from holdfast.core.coordinator.bootstrap import Beginning
 from holdfast.core.coordinator.io import Explain
@@ -31,14 +39,6 @@ from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.model import Endpoint, ErrorDetail, ExitStatus, Outcome, signal_name
 from holdfast.core.protocol.naming import on_itself
 from holdfast.node.ports import Ports
-from holdfast.testing.cluster import Cluster
-from holdfast.testing.facts import CoreRaised, Fact, Recorded, WorkerSaved
-from holdfast.testing.machine import Machine
-from holdfast.testing.observing import Observer
-from holdfast.testing.plan import HostPlan, Plan
-from holdfast.testing.process import SimulatedProcess
-from holdfast.testing.spawner import SimulatedSpawner, SimulatedWorker
-from holdfast.testing.timeline import HostClock
 
 from .node_wording import begins, ending, ledger, step_in_words, workers
 

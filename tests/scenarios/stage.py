@@ -11,6 +11,8 @@ import shlex
 import signal
 from collections.abc import Callable, Collection, Sequence
 
+from tools.simulator.timeline import ManualClock
+
 from holdfast.core.coordinator.io import CoordinatorEffect, CoordinatorEvent, CoordinatorTimerFired
 from holdfast.core.coordinator.liveness import Liveness
 from holdfast.core.node.io import (
@@ -44,7 +46,6 @@ from holdfast.core.protocol.messages import FrameGroup
 from holdfast.core.protocol.model import Endpoint, ErrorDetail, ExitStatus
 from holdfast.node.engine import Engine
 from holdfast.node.ports import Ports
-from holdfast.testing.timeline import ManualClock
 
 from .wording import line
 

@@ -8,14 +8,9 @@ from types import ModuleType
 
 import pytest
 from msgspec.structs import replace
-
-from holdfast.core.policy.config import Leases
-from holdfast.core.protocol.document import Document, HostKept, Ledger, roll
-from holdfast.core.protocol.messages import CloseJob, HeartbeatAnswered, RunRound
-from holdfast.core.protocol.model import Assignment, Endpoint, Outcome, Ranks, Term
-from holdfast.testing import Fault, make_plan, simulate
-from holdfast.testing.checkers import CHECKERS, check
-from holdfast.testing.facts import (
+from tools.simulator import Fault, make_plan, simulate
+from tools.simulator.checkers import CHECKERS, check
+from tools.simulator.facts import (
     AgentBegan,
     AgentDied,
     AgentFinished,
@@ -42,7 +37,12 @@ from holdfast.testing.facts import (
     WorkerReleased,
     WorkerSaved,
 )
-from holdfast.testing.plan import HostPlan, Plan, RegisterPlan
+from tools.simulator.plan import HostPlan, Plan, RegisterPlan
+
+from holdfast.core.policy.config import Leases
+from holdfast.core.protocol.document import Document, HostKept, Ledger, roll
+from holdfast.core.protocol.messages import CloseJob, HeartbeatAnswered, RunRound
+from holdfast.core.protocol.model import Assignment, Endpoint, Outcome, Ranks, Term
 
 A, B = "host0-1", "host1-1"
 FIRST = Term(1, 1)

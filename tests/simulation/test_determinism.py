@@ -7,15 +7,14 @@ import subprocess
 import sys
 
 import pytest
-
-from holdfast.testing import Fault, make_plan, shrink, simulate
-from holdfast.testing.plan import Plan
+from tools.simulator import Fault, make_plan, shrink, simulate
+from tools.simulator.plan import Plan
 
 from .mutants import MUTANTS, planted
 
 
 def _story(seed: int, hash_seed: str) -> bytes:
-    command = [sys.executable, "-m", "holdfast.testing", "--seed", str(seed), "--story"]
+    command = [sys.executable, "-m", "tools.simulator", "--seed", str(seed), "--story"]
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     return subprocess.run(command, env=environment, capture_output=True, check=True).stdout
 

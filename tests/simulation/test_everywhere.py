@@ -1,7 +1,7 @@
 """Whoever leads may be lost at every point of the protocol: every promise holds all the same.
 
-A sample here; `python -m holdfast.testing --everywhere` strikes at all points. A failure names the
-case; `python -m holdfast.testing --case NAME --story` tells its story.
+A sample here; `python -m tools.simulator --everywhere` strikes at all points. A failure names the
+case; `python -m tools.simulator --case NAME --story` tells its story.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 
 import pytest
-
-from holdfast.testing.cluster import simulate
-from holdfast.testing.everywhere import LOSSES, STORES, STORIES, Case, base, cases, points
-from holdfast.testing.facts import FaultStruck, Recorded
+from tools.simulator.cluster import simulate
+from tools.simulator.everywhere import LOSSES, STORES, STORIES, Case, base, cases, points
+from tools.simulator.facts import FaultStruck, Recorded
 
 POINTS = 2 if os.environ.get("TEST_ALL") else 1
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from msgspec import structs
+from tools.simulator import make_plan, simulate
+from tools.simulator.everywhere import Case
 
 from holdfast.observe.journal import ElectionStep, Step, read, replay
-from holdfast.testing import make_plan, simulate
-from holdfast.testing.everywhere import Case
 
 
 def replayed(folder: Path) -> list[Step]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-
-from holdfast.testing import make_plan, simulate
-from holdfast.testing.everywhere import Case
-from holdfast.testing.plan import Plan
+from tools.simulator import make_plan, simulate
+from tools.simulator.everywhere import Case
+from tools.simulator.plan import Plan
 
 from .mutants import MUTANTS, Mutant, planted
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from tools.simulator.plan import RegisterKind, RegisterPlan
+from tools.simulator.register import ClusterRegister
+from tools.simulator.timeline import Timeline
 
 from holdfast.core.policy.config import Leases
 from holdfast.registers.register_thread import NoAnswer, RegisterAnswer, Reply
-from holdfast.testing.plan import RegisterKind, RegisterPlan
-from holdfast.testing.register import ClusterRegister
-from holdfast.testing.timeline import Timeline
 
 TERMS = Leases()
 

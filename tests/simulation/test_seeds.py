@@ -1,13 +1,12 @@
 """Whole clusters under seeded faults keep every promise of the protocol.
 
-A failure names the seed; `python -m holdfast.testing --seed N --shrink --story` tells its story.
+A failure names the seed; `python -m tools.simulator --seed N --shrink --story` tells its story.
 """
 
 from __future__ import annotations
 
 import pytest
-
-from holdfast.testing import PROFILES, make_plan, simulate
+from tools.simulator import PROFILES, make_plan, simulate
 
 SEEDS_AT_ONCE = 40
 SEEDS_ALWAYS_RUN = 160

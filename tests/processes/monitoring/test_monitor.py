@@ -33,7 +33,7 @@ class Scene:
         self.monitor = Monitor(WatchedRound(4, 2, interval_s), self.means, self._take)
 
     def _take(self, event: NodeEvent) -> None:
-        """Note it, but for how long ago a step was made: that depends on how busy the machine is."""
+        """Note it, without how long ago a step was made."""
         self.told.append(replace(event, age_s=0.0) if isinstance(event, StepReported) else event)
 
     def say(self, local_rank: int, step: int) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from tools.simulator.timeline import ManualClock
+
 from holdfast.processes.output.recent import (
     KEPT_BYTES,
     OutputBlock,
     OutputWanted,
     RecentOutput,
 )
-from holdfast.testing.timeline import ManualClock
 
 
 class Stage:
