@@ -47,9 +47,9 @@ from holdfast.registers.register import (
 
 DEFAULT_PREFIX = "/holdfast"
 NO_REVISION = -1
-"""Which no key has; zero would mean one that is not there."""
+"""A revision that no key has; zero would mean a missing key."""
 PARTING_S = 0.8
-"""What `close` spends on letting go of the lease."""
+"""Time that `close` may spend on revoking the lease."""
 
 
 class EtcdRegister(FollowedRegister):
@@ -204,7 +204,7 @@ class EtcdRegister(FollowedRegister):
         return self._known.content, self._known.token, has_set
 
     def _require_certainty(self) -> None:
-        """What another wrote may be over what an earlier, unanswered try of ours wrote."""
+        """Another writer's document may have replaced what an unanswered try of ours wrote."""
         if self._http.was_sent_before:
             raise RegisterUnreachable("a write was overtaken, or never done")
 
@@ -234,7 +234,7 @@ class EtcdRegister(FollowedRegister):
         return answer.canceled
 
     def _is_news(self, token: Token | None, is_fresh: bool) -> bool:
-        """Whether it is another document, or the holder of the caller's has expired since."""
+        """Whether the document has changed, or the holder of the caller's version has expired."""
         if self._known is not None and self._known.token == token:
             return self.holder_expired and self._told_of != token
         return super()._is_news(token, is_fresh)
@@ -268,7 +268,7 @@ def _known(pair: Pair | None) -> KnownDocument | None:
 
 
 def folder_of(settings: RegisterSettings) -> str:
-    """Where the run's keys are. Whatever the run is called, it is one level and no other's."""
+    """The prefix of the run's keys: one level, and never that of another run."""
     from urllib.parse import quote
 
     prefix = settings.options.get("etcd_prefix", DEFAULT_PREFIX).strip("/")

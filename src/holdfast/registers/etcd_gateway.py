@@ -34,7 +34,7 @@ Result = TypeVar("Result")
 
 
 class NotFound(RegisterRefused):
-    """What the call named, a lease, is not there."""
+    """The lease that the call named does not exist."""
 
 
 class _CallFailed(Exception):
@@ -46,7 +46,7 @@ class _CallFailed(Exception):
 
 
 class EtcdHeader(Struct, frozen=True):
-    """What each answer begins with."""
+    """The header of each answer."""
 
     revision: int = 0
     raft_term: int = 0
@@ -74,7 +74,7 @@ class TxnResponse(Struct, frozen=True):
 
 
 class TxnAnswer(Struct, frozen=True):
-    """Which branch was taken, and what it gave."""
+    """The branch of a transaction that was taken, and its results."""
 
     header: EtcdHeader = EtcdHeader()
     succeeded: bool = False
@@ -241,7 +241,7 @@ class Lease:
         self._renewed_at = 0.0
 
     def is_due(self) -> bool:
-        """Whether a third of it has passed since it was last asked for."""
+        """Whether a third of the lease has passed since its last renewal was sent."""
         return self.number is None or monotonic() - self._renewed_at > self.ttl_s / 3
 
     def renew(self, deadline: float) -> int:

@@ -42,7 +42,7 @@ REQUEST_CODES = range(100, 300)
 """Errors that lie in what was asked, or in who asked."""
 NOT_THE_STATE_MEANT = (NOT_FOUND, COMPARE_FAILED, EXISTS_ALREADY)
 NO_INDEX = 2**63 - 1
-"""Which no key has."""
+"""An index that no key has."""
 
 
 class _Node(Struct, frozen=True):
@@ -127,7 +127,7 @@ class EtcdV2Register(FollowedRegister):
         self._known = None if answer.node is None else _document(answer.node)
 
     def _write(self, state: bytes, token: Token | None, ttl_s: int, deadline: float) -> bool:
-        """Whether it was set, as far as this answer tells."""
+        """Whether the document was set, as far as this answer tells."""
         if token is None:
             condition = {"prevExist": "false"}
         else:
@@ -155,7 +155,7 @@ class EtcdV2Register(FollowedRegister):
     # --- waiting --------------------------------------------------------------------------
 
     def _take_event(self, deadline: float) -> bool | None:
-        """What the open GET gives, of which there is one at a time."""
+        """The result of the open GET; there is one at a time."""
         poll = self._polling()
         try:
             line = poll.line(deadline)

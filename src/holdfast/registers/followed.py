@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class KnownDocument(Struct, frozen=True):
-    """What the register holds, and by which number that is known there."""
+    """The content of the register, and its version there."""
 
     content: bytes
     token: int
@@ -42,7 +42,7 @@ class FollowedRegister:
         """The newest that was seen here, or none."""
         self._has_written = False
         self._is_following = False
-        """Whether all events up to now were taken into account."""
+        """Whether all events so far have been taken into account."""
         self._heard_at = 0.0
         self._in_use: Lock = Lock()
 
@@ -107,7 +107,7 @@ class FollowedRegister:
         return self._told()
 
     def _is_news(self, token: Token | None, is_fresh: bool) -> bool:
-        """Whether the document is another than the caller's."""
+        """Whether the document differs from the caller's."""
         if self._known is None or self._known.token == token:
             return False
         return is_fresh or not isinstance(token, int) or self._known.token > token

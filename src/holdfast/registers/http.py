@@ -68,7 +68,7 @@ class HttpClient:
     def ask(
         self, request: HttpRequest, deadline: float, read: Callable[[HttpAnswer], Result]
     ) -> Result:
-        """What `read` makes of the first answer of which it does not raise `Unavailable`."""
+        """Return `read` of the first answer for which it does not raise `Unavailable`."""
 
         def attempt(endpoint: Endpoint, until: float) -> Result:
             return read(self._exchange(endpoint, request, until))
@@ -78,7 +78,7 @@ class HttpClient:
 
     @property
     def was_sent_before(self) -> bool:
-        """Whether an earlier try of the last request may have been carried out, unanswered."""
+        """Whether an earlier, unanswered try of the last request may have taken effect."""
         return self._sent > 1
 
     def begin(
@@ -191,7 +191,7 @@ class HttpClient:
             self._kept = None
 
     def _is_refusal(self, error: OSError) -> bool:
-        """Whether TLS itself was refused, by them or by us, not merely cut off."""
+        """Whether either side refused TLS itself, rather than the connection being cut."""
         if self._tls is None:
             return False
         import ssl
@@ -199,7 +199,7 @@ class HttpClient:
         return type(error) in (ssl.SSLError, ssl.SSLCertVerificationError)
 
     def _hint(self, error: OSError) -> str:
-        """What may be the matter with one who hangs up on us, if nobody ever answered."""
+        """The likely reason why an endpoint hangs up, if no endpoint ever answered."""
         if self._was_answered:
             return ""
         if self._tls is None:
@@ -242,7 +242,7 @@ class HttpClient:
 
 
 def _reason(error: OSError) -> str:
-    """What happened to the endpoint, in words that hold nothing of what was sent."""
+    """The error of the endpoint in words, without anything of what was sent."""
     verify_message = getattr(error, "verify_message", "")
     if verify_message:
         return f"the certificate is not accepted: {verify_message}"
@@ -255,7 +255,7 @@ def _reason(error: OSError) -> str:
 
 
 def _tls_context(options: Mapping[str, str]) -> ssl.SSLContext | None:
-    """What to connect with; None without TLS. Raises `UsageError` for files that do not do."""
+    """The TLS context; None without TLS. Raises `UsageError` for files that cannot be used."""
     authority = options.get("cacert") or options.get("ca_cert")
     certificate = options.get("cert") or options.get("ssl_cert")
     key = options.get("key") or options.get("ssl_cert_key")

@@ -34,7 +34,7 @@ class Unavailable(OSError):
 
 
 class HttpRequest(Struct, frozen=True):
-    """What is asked, of whichever endpoint."""
+    """A request, for any of the endpoints."""
 
     method: str
     path: str
@@ -43,7 +43,7 @@ class HttpRequest(Struct, frozen=True):
 
 
 class HttpAnswer(Struct, frozen=True):
-    """What came back. Names of headers are in lower case."""
+    """A response. Names of headers are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -61,7 +61,7 @@ class HttpConnection:
 
     @property
     def is_reusable(self) -> bool:
-        """Whether the answer is over, nothing came after it, and nobody wants to close."""
+        """Whether the connection can be used again: the response is complete, and last."""
         is_over = self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
         return is_over and not self._http.trailing_data[0]
 

@@ -84,7 +84,7 @@ class JobRecord:
                 raise UsageError(words, ours + HINT) from None
 
     def read(self, valid_for_s: float) -> Document | None:
-        """What an earlier coordinator of this job left, unless it is too old to matter."""
+        """The document of an earlier coordinator of this job, unless it is too old to matter."""
         self.unbelieved = ""
         try:
             with private_folder(self.path.parent) as folder:

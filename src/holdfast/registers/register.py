@@ -1,4 +1,4 @@
-"""What a register is: one document with compare-and-set, in a store that many machines reach.
+"""The register: one document with compare-and-set, in a store that many machines reach.
 
 Anything with the two calls of `Register` can carry a job. They block, and come from one thread
 at a time: the agent runs a register off its loop. A store that can do more may offer more:
@@ -81,7 +81,7 @@ class KeepsForATime(Protocol):
     """A register whose document ends by itself some time after it was last written."""
 
     def keep_for(self, seconds: float) -> None:
-        """What is written from now on need not outlive its writer for longer than this."""
+        """Let what is written from now on expire this long after its writer has gone."""
         ...
 
 
@@ -105,7 +105,7 @@ class Credentials(Struct, frozen=True):
 
 
 class RegisterSettings(Struct, frozen=True):
-    """Which document, where, and how long things may take."""
+    """The address of a document, and the time-outs of its store."""
 
     backend: str
     endpoint: str
@@ -119,4 +119,4 @@ class RegisterSettings(Struct, frozen=True):
     holder_ttl_s: float = 4.0
     """The silence of the last writer after which it counts as expired."""
     keep_s: float = 660.0
-    """How long a document outlives the last sign of anybody who uses it, where the store counts."""
+    """Time to live of a document that nobody uses any more, in stores that expire keys."""

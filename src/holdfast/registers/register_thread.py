@@ -35,13 +35,13 @@ from holdfast.runtime.thread_calls import ThreadCalls
 HANGING_MAX = 3
 TOKENS_KNOWN = 32
 WAIT_S = 30.0
-"""How long one wait for a change lasts before the next begins."""
+"""Duration of one wait for a change, before the next begins."""
 FAREWELL_S = 1.0
-"""How long the end waits for a register to let go of what it holds."""
+"""Time that `close` gives the register to release what it holds."""
 
 
 class RegisterAnswer(Struct, frozen=True):
-    """What the register holds: no content where nothing was ever written."""
+    """The content of the register; None where nothing was ever written."""
 
     content: bytes | None
     token: int

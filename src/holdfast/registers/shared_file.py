@@ -51,7 +51,7 @@ from holdfast.registers.register import RegisterRefused, RegisterSettings, Regis
 
 KEPT_VERSIONS = 64
 ASK_EVERY_S = 20.0
-"""How often a document that does not change is asked for its age."""
+"""Interval at which the age of an unchanged document is read."""
 LEFTOVER_AGE_S = 60.0
 """By the file server's clock: older temporary files are of a writer that died, or slept."""
 LONGEST_CONTENT = 1 << 20
@@ -234,7 +234,7 @@ class SharedFileRegister:
         self._last_seen, self._age_asked = version, time.monotonic()
 
     def _is_due(self, version: str) -> bool:
-        """Whether to ask for the age. Our own clock says when to ask, never what the age is."""
+        """Whether the age is due to be read. Our own clock says when, never what the age is."""
         if self._last_seen not in ("", version):
             self._note(version)
             return False
@@ -245,7 +245,7 @@ class SharedFileRegister:
         return True
 
     def _has_expired(self, version: str) -> bool:
-        """Whether it was written, or marked, longer ago than it is to be kept."""
+        """Whether the document was written or marked longer ago than it is to be kept."""
         now = self._server_time()
         if now - os.stat(self._path(version)).st_mtime > self._keep_s:
             return True
@@ -310,7 +310,7 @@ class SharedFileRegister:
 
     @contextmanager
     def _problems_in_words(self) -> Iterator[None]:
-        """What the disk says, as the errors of a register.
+        """Translate errors of the disk into those of a register.
 
         A folder that was never any good will not become so; one that was may come back.
         """
@@ -361,7 +361,7 @@ def _number(version: str) -> int:
 
 
 def _is_over(version: str, seen: str) -> bool:
-    """Whether a version cannot be the current one, given one that was seen.
+    """Whether a version is older than one that was seen.
 
     One seen that is older proves nothing but an old listing.
     """

@@ -49,7 +49,7 @@ from holdfast.registers.register import RegisterRefused, RegisterSettings, Regis
 
 LONGEST_VALUE = 1 << 20
 _ABSENT = b"?"
-"""What no document can be in base64: to compare with it only reads."""
+"""A value that no document has in base64: comparing with it only reads."""
 _VALIDATE = struct.pack("<BI", 0, 0x3C85F7CE)
 _COMPARE_SET = b"\2"
 _REMOVED = b"-"
@@ -60,10 +60,10 @@ _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR,
 
 
 class ComparingStore(Protocol):
-    """What the two stores have in common."""
+    """The common part of the two stores."""
 
     def compare_set(self, expected: bytes, desired: bytes) -> tuple[bytes, bool]:
-        """What is there afterwards, and whether it is certain that it was asked once only."""
+        """The value afterwards, and whether the request was certainly sent only once."""
         ...
 
     def close(self) -> None: ...

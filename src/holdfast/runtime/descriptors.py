@@ -48,7 +48,7 @@ _needs = {"workers": 0, "nodes": 0}
 
 
 def most(kind: Kind) -> int:
-    """How many connections of a kind one server in this process may hold."""
+    """The number of connections of a kind that one server in this process may hold."""
     limit, highest = soft_limit(), _MOST[kind]
     if kind == "control":
         highest = max(highest, PER_NODE * _needs["nodes"])
@@ -57,7 +57,7 @@ def most(kind: Kind) -> int:
 
 
 def own(limit: int) -> int:
-    """What the process keeps for itself and its workers."""
+    """The descriptors that the process keeps for itself and its workers."""
     return min(OWN + OWN_PER_WORKER * _needs["workers"], limit // 2)
 
 

@@ -33,7 +33,7 @@ from holdfast.runtime.thread_calls import ThreadCalls
 
 STALLED_S = 2.0
 PATIENCE_S = 30.0
-"""How long an end waits for a disk on which nothing moves."""
+"""Time that an ending process waits for a disk on which nothing moves."""
 CONGESTED_BYTES = 64 << 20
 CLEAR_BYTES = 48 << 20
 
@@ -47,10 +47,10 @@ class DiskLane:
     def __init__(self, disk: Disk, purpose: str, place: str) -> None:
         self.purpose, self.place = purpose, place
         self.done = 0
-        """How many things were done: only this lane's thread counts, as with the next two."""
+        """The number of finished tasks. Only this lane's thread writes it and the next two."""
         self._done_bytes = 0
         self._began_at = 0.0
-        """When the work began that is being done; 0 while there is none."""
+        """Start time of the present task; 0 while there is none."""
         self._disk = disk
         self._put = self._put_bytes = 0
         self._work: deque[Work | None] = deque()
@@ -99,7 +99,7 @@ class DiskLane:
 
     @property
     def has_stalled(self) -> bool:
-        """Whether the disk has not answered for too long."""
+        """Whether the disk has been silent for too long."""
         began_at = self._began_at
         return began_at > 0 and time.monotonic() - began_at >= STALLED_S
 
@@ -109,7 +109,7 @@ class DiskLane:
 
     @property
     def congested(self) -> bool:
-        """Whether so much waits that who can wait should."""
+        """Whether the queue is so long that callers should slow down."""
         return self.waiting_bytes > CONGESTED_BYTES
 
     def when_clear(self, callback: Callable[[], None]) -> None:
@@ -236,7 +236,7 @@ class Disk:
                 self._say(f"the disk of {lane.place} answers again, after {after_s:.0f} s")
 
     def all_done(self) -> Callable[[], bool]:
-        """Whether all that was put in is done and told, or given up: the loop runs until then."""
+        """Whether every task is finished and reported, or given up."""
         self._gave_up = False
         used = [lane for lane in self._lanes.values() if lane.is_used]
         left = {lane.purpose for lane in used if lane.place}
@@ -283,7 +283,7 @@ class Disk:
             )
 
     def _waiting(self) -> dict[str, str]:
-        """What is not written yet, in words, by place."""
+        """The unwritten files in words, by folder."""
         busy = [lane for lane in self._lanes.values() if lane.place and not lane.is_idle]
         waiting = {lane.place: 0 for lane in busy}
         for lane in busy:

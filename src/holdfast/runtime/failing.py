@@ -1,4 +1,4 @@
-"""How a process of ours ends when an exception that nobody expected has reached its loop.
+"""The end of a process of ours when an unexpected exception has reached its loop.
 
 It always ends: what is left of it may be in any state, so neither its clean-up nor the
 interpreter's may keep it. Whatever it has started ends with it.
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from holdfast.core.protocol import exit_status
 
 LAST_S = 15
-"""How long the clean-up may take. A spawner gives up killing a little earlier."""
+"""Time for the clean-up. A spawner gives up killing a little earlier."""
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -46,7 +46,7 @@ def words_of(error: BaseException) -> str:
 
 
 def status_of(run: Callable[[], int]) -> int:
-    """What a process ends with that does this, and nothing after it."""
+    """Report the exception, clean up, and end the process."""
     try:
         return run()
     except Exception as error:  # noqa: BLE001 - it is told, and ends the process

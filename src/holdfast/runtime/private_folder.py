@@ -46,7 +46,7 @@ def own_folder() -> Path:
 
 
 def is_ours(found: os.stat_result) -> bool:
-    """Whether it belongs to this user, and nobody else can write to it."""
+    """Whether a folder belongs to this user, and no other user can write to it."""
     return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
@@ -65,7 +65,7 @@ def write_file(folder: int, name: str, content: bytes) -> None:
 
 
 def read_file(folder: int, name: str, most: int) -> tuple[bytes, os.stat_result]:
-    """What is in a file, up to one byte more than `most`. Raises `OSError`."""
+    """The content of a file, up to one byte more than `most`. Raises `OSError`."""
     # Not blocking, lest a pipe in its place keeps us for ever.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with open(os.open(name, flags, dir_fd=folder), "rb") as file:

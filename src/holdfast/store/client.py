@@ -76,7 +76,7 @@ class StoreOverError(StoreError):
 
 
 class Target(Struct, frozen=True):
-    """Which store, of which job and round."""
+    """The address of a store, and the job and round that it belongs to."""
 
     endpoint: Endpoint
     job: str
@@ -127,7 +127,7 @@ class StoreConnection:
         return payload
 
     def is_alive(self) -> bool:
-        """Whether it can be used again: one with something to read was closed meanwhile."""
+        """Whether the connection can be used again: a readable one was closed meanwhile."""
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         return not poll.poll(0)
@@ -230,7 +230,7 @@ class StoreClient:
     ) -> None:
         self._lines = StoreConnections(Target(endpoint, job, security, round))
         self._timeout_s = timeout_s
-        """How long a call may take, unless it says otherwise."""
+        """The default time-out of a call."""
 
     def set(self, key: str, value: Value) -> None:
         self.multi_set([key], [value])
@@ -259,7 +259,7 @@ class StoreClient:
         self._wait_for(Done, WaitForKeys(tuple(keys)), keys, timeout)
 
     def check(self, keys: Sequence[str]) -> bool:
-        """Whether all keys are there now."""
+        """Whether all keys exist now."""
         return bool(self._ask(Number, Check(tuple(keys))).number)
 
     def compare_set(self, key: str, expected_value: Value, desired_value: Value) -> bytes:
@@ -272,11 +272,11 @@ class StoreClient:
         return self._ask(Values, request).values[0]
 
     def delete_key(self, key: str) -> bool:
-        """Whether it was there."""
+        """Whether the key existed."""
         return bool(self._ask(Number, Delete(key)).number)
 
     def num_keys(self) -> int:
-        """How many keys the round has."""
+        """The number of keys of the round."""
         return self._ask(Number, CountKeys()).number
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:

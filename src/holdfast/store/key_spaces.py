@@ -45,7 +45,7 @@ VALUE_BYTES = FRAME_LIMIT - 4096
 KEY_BYTES = 4096
 _DONE = Done()
 _BYTES_AROUND_VALUES = 1024
-"""What a frame of values holds beside them, at most, with ten bytes more for each."""
+"""Overhead of a frame of values, at most, with ten bytes more for each value."""
 
 
 class Space(Struct, eq=False):
@@ -223,7 +223,7 @@ def _add(space: Space, key: str, amount: int) -> int:
 
 
 def _compare_set(space: Space, request: CompareSet) -> bytes:
-    """What the key holds afterwards; the expected value if it holds none, as TCPStore has it."""
+    """The value of the key afterwards; the expected one if it has none, as in TCPStore."""
     current = space.values.get(request.key)
     if current is None and request.expected:
         return request.expected

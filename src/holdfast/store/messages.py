@@ -1,4 +1,4 @@
-"""What is said on a store connection: one request, one answer, in turn."""
+"""Messages of a store connection: one request, one answer, in turn."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class Waiters(Struct, eq=False):
 
 
 def size_of(key: str) -> int:
-    """What the text itself takes, at most."""
+    """Size of the text itself, at most."""
     return len(key) if key.isascii() else 4 * len(key)
 
 

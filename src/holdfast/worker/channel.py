@@ -1,4 +1,4 @@
-"""What a worker's own code says to its agent, while it runs.
+"""The channel on which a worker's own code speaks to its agent.
 
 Rules
 1. It never delays and never breaks the training: a message that cannot be sent at once is

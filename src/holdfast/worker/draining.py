@@ -1,4 +1,4 @@
-"""Whether this worker is to save: its round is to end in order, or somebody wants it.
+"""Tells a worker that it is to save: its round ends in order, or a save was requested.
 
 Rules
 1. Asking costs next to nothing, so that it can be done at every step: one byte is read of a page
@@ -48,7 +48,7 @@ REASON_MOST = 500
 ANSWER_S = 5.0
 ATTEMPTS = 3
 NEWS = b"news"
-"""What the agent sends when there is something new on the page for who waits."""
+"""Sent by the agent when the page has changed, for workers that wait."""
 KEY = "save"
 _NEVER = b"\0"
 """The page of a worker that has no agent."""
@@ -64,7 +64,7 @@ class Drain:
     def __init__(self, until: float, reason: str, step: int | None, leaving: bool = True) -> None:
         self._until = until
         self.leaving = leaving
-        """Whether this round ends when all have saved. Else it goes on: do not break."""
+        """Whether this round ends when all have saved; otherwise it goes on: do not break."""
         self.reason = reason
         """Why the round ends, as that a node has to leave or has joined; or who wants it."""
         self.step = step
@@ -72,7 +72,7 @@ class Drain:
 
     @property
     def seconds_left(self) -> float:
-        """How long until the workers are stopped, saved or not."""
+        """Seconds until the workers are stopped, saved or not."""
         return max(0.0, self._until - _now())
 
     def saved(self) -> None:
@@ -84,7 +84,7 @@ class Drain:
 
 
 class _DrainWatch:
-    """What this process knows of the page, and its line to the agent."""
+    """The page as this process sees it, and its connection to the agent."""
 
     def __init__(self) -> None:
         self.page: mmap | bytes | None = None
@@ -253,7 +253,7 @@ def _mapped(descriptor: int) -> mmap:
 
 
 def read(page: mmap | bytes) -> dict[str, Any] | None:
-    """What is on the page, or None while nothing is, or it is being written."""
+    """The content of the page; None while it is empty or being written."""
     import json
     import zlib
 
@@ -273,7 +273,7 @@ os.register_at_fork(after_in_child=_watch.begin_anew)
 
 
 def draining(step: SupportsIndex | None = None) -> Drain | None:
-    """Whether to save now: the round is to end, or somebody wants it. Cheap enough for every step.
+    """Whether to save now: the round ends, or a save was requested. Cheap enough for every step.
 
     A round ends in order when a node has to leave or another one joins, and when somebody asks for
     a restart or another number of nodes.

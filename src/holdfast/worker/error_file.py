@@ -1,4 +1,4 @@
-"""What a failing worker leaves for its agent: one small JSON file.
+"""The error file: what a failing worker leaves for its agent, as one small JSON file.
 
 Rules
 1. The shape is the one that users of PyTorch know, and tools read:
@@ -31,7 +31,7 @@ READ_LIMIT = 16 * 1024 * 1024
 
 
 def path_from_environment(environ: Mapping[str, str]) -> str | None:
-    """Where this process is to leave its error, or None when nobody asked for it."""
+    """The path of this process's error file, or None when none was asked for."""
     return environ.get(VARIABLE) or None
 
 
@@ -46,7 +46,7 @@ def write(path: str, exception: BaseException, *, only_if_absent: bool = False) 
 
 
 def is_present(path: str) -> bool:
-    """Whether something was left at `path`. An empty file says nothing, so it is absent."""
+    """Whether there is an error file at `path`. An empty file counts as absent."""
     try:
         return os.stat(path).st_size > 0
     except OSError:
@@ -114,7 +114,7 @@ def cut(text: str) -> str:
 
 
 def _contents(path: str) -> bytes:
-    """What a plain file holds. Raises `OSError` for anything else, and never waits."""
+    """The content of a plain file. Raises `OSError` for anything else, and never waits."""
     import stat
 
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -30,17 +30,17 @@ SIZE = 4096
 # Words of 8 bytes, by their index. `AT` and `MOVED_AT` are floats; all others are whole numbers.
 # The first two are for what an agent wants to say to its worker.
 BEGUN = 2
-"""How many signs were begun."""
+"""The number of signs that were begun."""
 STEP = 3
 AT = 4
-"""When the last step was said."""
+"""Time of the last reported step."""
 PHASE = 5
-"""Which row of the table of phases is the present one."""
+"""Row of the present phase in the table of phases."""
 DONE = 6
 HAS_STEP = 7
-"""Whether any step was ever said."""
+"""Whether any step was ever reported."""
 MOVED_AT = 8
-"""When the phase last changed. The later of the two is when the last sign was given."""
+"""Time of the last change of phase. The later of the two is that of the last sign."""
 ASKED = 9
 """One more than the step at which it last asked whether to save (`draining`); 0 before that."""
 SHIELDED_PID = 10
@@ -61,7 +61,7 @@ PHASES = 16
 
 
 def place(path: str, index: int) -> str:
-    """What the environment of the worker with this index says."""
+    """The variables for the worker with this index."""
     return f"{path}@{index * SIZE}"
 
 

@@ -1,4 +1,4 @@
-"""How far a worker is, and what it is at: said in a page that it shares with its agent.
+"""Progress of a worker, its step and phase, in a page that it shares with its agent.
 
 Rules
 1. It never delays and never breaks the training. A sign is a few writes to memory, and no system
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
     from typing import SupportsIndex
 
 WITHOUT_PAGE_S = 1.0
-"""How often a step is told over the channel where there is no page."""
+"""Interval between steps that are sent over the channel, where there is no page."""
 NEVER = float("-inf")
 SOME = -1.0
 """Below any wait: in this phase none has ended yet."""
 
 
 class Signs:
-    """What one process has said, and where it says it. The page is opened with the first sign."""
+    """The signs of one process, and the page for them, which is opened with the first sign."""
 
     __slots__ = (
         "_channel", "_count", "_has_deadlines", "_last", "_longest", "_page", "_rows", "_times",
@@ -60,7 +60,7 @@ class Signs:
         self._times: memoryview[float] = memoryview(b"").cast("d")
         self._count = 0
         self._last = 0.0
-        """When the last sign was given."""
+        """Time of the last sign."""
         self._longest = NEVER
         """Of the waits in this phase; a longer one is looked at more closely. So is every sign
         while it is `NEVER`: before the first step, and where there is no page."""
@@ -68,7 +68,7 @@ class Signs:
         self._has_deadlines = False
         self._channel = Channel()
         self._rows: dict[str, int] = {}
-        """Where phases are in the page, by name."""
+        """Rows of phases in the page, by name."""
 
     def progress(self, step: SupportsIndex) -> None:
         """Say which step the training has reached.
@@ -140,7 +140,7 @@ class Signs:
         self._longest = NEVER if by_channel else page.longest_s(page.words[PHASE]) or SOME
 
     def _keep_longest(self, now: float) -> None:
-        """Where a wait has ended that was longer than all before it in its phase."""
+        """Note the end of a wait that was longer than all before it in its phase."""
         page = self._own_page()
         row = page.words[PHASE]
         if self._last and now - self._last > page.longest_s(row):

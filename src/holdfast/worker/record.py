@@ -90,7 +90,7 @@ def _leave(error: Exception) -> None:
 
 
 def document_for(error: BaseException) -> dict[str, Any]:
-    """What the error file is to hold: what a failed child left, else the error itself."""
+    """Content of the error file: that of a failed child if it left one, else the error itself."""
     from holdfast.worker import error_file
 
     child = first_failure(error)
@@ -101,7 +101,7 @@ def document_for(error: BaseException) -> dict[str, Any]:
 
 
 def left_by(child: Any) -> dict[str, Any] | None:
-    """What a failed child wrote, or None when it wrote nothing of use."""
+    """The error file of a failed child; None when it has nothing of use."""
     from holdfast.worker import error_file
 
     document = error_file.read(getattr(child, "error_file", ""))

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from holdfast.worker.page import Page
 
 ALONE_S = 10.0
-"""How much later than a worker its agent may be told, and all others by it."""
+"""Longest delay between a signal to a worker and the same signal to its agent and peers."""
 LOOKS_FIRST, LOOKS_EVERY = 64, 64
 """To see whether somebody else handles a signal by now takes longer than to ask: it is looked at
 each of the first times, when programs are set up, and once in a while later."""
 
 
 class Shield:
-    """What this process does with signals that ask its node to leave."""
+    """Handling of signals that ask this process's node to leave."""
 
     def __init__(self) -> None:
         self.received: tuple[int, float] | None = None
