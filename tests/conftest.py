@@ -55,6 +55,7 @@ CHECKED_FOLDERS = frozenset(
         "elastic",
         "integration",
         "node",
+        "package",
         "planted",
         "processes",
         "registers",
