@@ -124,7 +124,7 @@ page: ## Build the dashboard's page from frontend/ into the package (Node 20 and
 	cd frontend && npm install --no-save --no-audit --no-fund && npm test && npm run build
 
 docs: $(VENV)/.ready-docs ## Build the site of all pages in .site/html, with links and anchors checked
-	$(BIN)/python docs/build_site.py
+	$(BIN)/python tools/docs/build_site.py
 
 dist: $(VENV)/.ready-dist ## Build the wheel, the sdist and their bills of materials (SBOM) in dist/
 	$(BIN)/python -m tools.package.build
