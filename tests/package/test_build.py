@@ -50,6 +50,14 @@ def test_a_readme_for_an_index_page_links_to_the_repository() -> None:
     )
 
 
+def test_the_readme_has_no_other_kind_of_relative_link() -> None:
+    readme = (build.ROOT / "README.md").read_text(encoding="utf-8")
+    text = readme_hook.absolute(readme, "https://x.org/y")
+    found = re.findall(r"\]\((?!https:|#)[^)]*\)|^\[[^]]*\]: .*|<(?:img|a) ", text, re.MULTILINE)
+    assert found == []
+    assert "https://x.org/y/raw/main/docs/images/" in text
+
+
 def test_the_version_has_its_part_of_the_changelog() -> None:
     version = re.search(
         r'^__version__ = "(.*)"$', (build.ROOT / "src/holdfast/__init__.py").read_text(), re.M
