@@ -65,6 +65,22 @@ def test_a_link_that_leads_nowhere_is_found() -> None:
     assert len([link for page in PAGES for link in links(page)]) > 200
 
 
+NAMED = re.compile(r"`((?:[\w-]+/)+[\w-]+\.py)`")
+"""A file of ours in the text: its path, or the end of it."""
+
+
+def test_every_file_that_a_page_names_is_there() -> None:
+    files = [f"/{path.relative_to(REPOSITORY)}" for path in REPOSITORY.glob("[a-z]*/**/*.py")]
+    wrong = [
+        f"{page.relative_to(REPOSITORY)}: there is no {name}"
+        for page in PAGES
+        for name in NAMED.findall(site.FENCE.sub("", page.read_text(encoding="utf-8")))
+        if not name.startswith("test/")  # PyTorch's own.
+        and not any(file.endswith(f"/{name}") for file in files)
+    ]
+    assert wrong == []
+
+
 def test_every_page_is_in_the_index_and_in_the_navigation_of_the_site() -> None:
     entries = site.navigation(site.INDEX.read_text(encoding="utf-8"))
     shown = re.findall(r"'([^']+\.md)'", str(entries))
