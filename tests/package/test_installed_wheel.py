@@ -56,7 +56,7 @@ def copy_package(name: str, packages: Path) -> None:
 def run(environment: Path, tmp_path: Path) -> Run:
     def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         environ = {"PATH": f"{environment}/bin:/usr/bin:/bin", "HOME": str(tmp_path)}
-        command = [environment / "bin" / program, *arguments]
+        command = [str(environment / "bin" / program), *arguments]
         return subprocess.run(
             command,
             cwd=tmp_path,
