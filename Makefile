@@ -20,7 +20,7 @@ demo: $(VENV)/.ready ## Show a real job of 4 workers that loses one and recovers
 
 # What tells soonest that something is wrong: decisions, stories, clusters, words.
 QUICK ?= tests/core tests/node tests/admin tests/agent tests/scenarios tests/observe tests/runtime tests/cli \
-  tests/test_import_arrows.py tests/test_mirror.py tests/test_protocol_tables.py
+  tests/test_mirror.py tests/test_protocol_tables.py
 check: $(VENV)/.ready-test style ## Style, and the tests that tell soonest; under a minute
 	$(BIN)/python -m pytest -q --numprocesses 2 --dist worksteal -m "not slow" $(QUICK)
 	$(BIN)/python -m tools.simulator --seeds 0:300 --jobs 2
@@ -81,12 +81,13 @@ test-torch: ## Run what touches PyTorch on another version of it (TORCH=2.15.0)
 	TEST_ALL=1 $(PYTHON) tests/on_pythons.py --all-of-them --torch $(TORCH) -- -q -rfE \
 	  --numprocesses $(WORKERS) --dist worksteal -m torch tests
 
-lint: style ## Check style, format and types
+lint: style ## Check style, format, imports between layers, and types
 	$(BIN)/mypy
 
 style: $(VENV)/.ready-lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo --no-cache
 
 format: $(VENV)/.ready-lint ## Rewrite the code into its format, with the safe fixes
 	$(BIN)/ruff check --fix .
