@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from holdfast.transport.server import Server
 
 BACKLOG = 512
-NAME_ATTEMPTS = 100
-"""For a name that is taken while nobody listens: its holder may be about to, or have just ended."""
 JOBS_TOLD = 4
 NAME_SHOWN = 200
 
