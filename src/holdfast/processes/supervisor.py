@@ -92,7 +92,7 @@ from holdfast.processes.spawner_process import SpawnerProcess
 from holdfast.processes.starting import Starts
 from holdfast.processes.stdlib_only import linux
 from holdfast.processes.stdlib_only import private_messages as messages
-from holdfast.processes.stdlib_only.wire import ADMIN_SESSION, NO, STORE, WAS_TOLD_TO_STOP, YES
+from holdfast.processes.stdlib_only.wire import ADMIN_SESSION, STORE
 from holdfast.processes.tethers import Tethers
 from holdfast.processes.zygote import warm_memory
 from holdfast.processes.zygote.imports_seen import ImportsSeen
@@ -129,7 +129,6 @@ class Running(Struct):
     round: int
     ranks: Ranks
     error_file: Path | None
-    told_to_stop: bool = False
 
 
 class NodeSupervisor:
@@ -383,8 +382,6 @@ class NodeSupervisor:
                 # It would be born to be sent it at once.
                 self._post(WorkerExited(round_number, local_rank, 0, ExitStatus(signal=number)))
         told = {n: one for n, one in self._workers.items() if one.ranks.local_rank in local_ranks}
-        for worker in told.values():
-            worker.told_to_stop |= effect.stops
         shielded = self._shielded(number, told) if effect.stops else []
         others = [name for name in told if name not in shielded]
         self._group.signal(number, others, wakes=effect.stops)
@@ -639,9 +636,6 @@ class NodeSupervisor:
         if ADMIN_SESSION in message and self.on_admin_request is not None:
             return partial(self.on_admin_request, peer, message)
         pid = peer.pid
-        if WAS_TOLD_TO_STOP in message:
-            asking = self._by_pid.get(pid)
-            return YES if asking is not None and asking.told_to_stop else NO
         if "imported" in message:
             self._imports.take(message["imported"], message.get("changed"))
         elif "imported_too_early" in message:

@@ -13,11 +13,11 @@ from pathlib import Path
 TESTS = Path(__file__).parents[2]
 PAGE = (TESTS.parent / "docs" / "warm-start.md").read_text()
 WARM, CALLS = "integration/warm/test_warm_{}.py", "elastic/multiprocessing/test_warm_{}.py"
-PRELOAD, WORK, ENDINGS, LIKE_COLD, MODULES, NUMBERS, STREAMS, LATE, LEAVING, DIFFERENCES = (
+PRELOAD, WORK, ENDINGS, LIKE_COLD, MODULES, NUMBERS, STREAMS, LATE, ENDS, DIFFERENCES = (
     WARM.format(name)
     for name in (
         "preload", "at_work", "endings", "is_like_cold", "modules", "numbers", "streams", "late",
-        "leaving", "differences",
+        "ends", "differences",
     )
 )  # fmt: skip
 VARIABLES = WARM.format("variables")
@@ -53,7 +53,7 @@ SCRIPTS = {
         f"{PRELOAD}::test_what_a_preloaded_module_does_is_done_in_each_worker"
     ),
     "exit status, `sys.exit(…)`": f"{ENDINGS}::test_exits_are_the_same",
-    "files that are open at the end": f"{LEAVING}::test_what_a_program_does_at_its_end_is_done",
+    "files that are open at the end": f"{ENDS}::test_what_a_program_does_at_its_end_is_done",
     "unhandled exceptions": f"{ENDINGS}::test_errors_are_shown_in_the_same_way",
     "KeyboardInterrupt": f"{ENDINGS}::test_exits_are_the_same",
     "syntax errors, undecodable source": (
@@ -97,7 +97,6 @@ SCRIPTS = {
         f"{DIFFERENCES}::test_what_a_package_takes_when_it_is_imported_is_the_same_in_all_workers"
     ),
     "A package that seeds": f"{DIFFERENCES}::test_a_seed_that_a_package_sets_does_not_hold",
-    "A worker that was told to stop": f"{LEAVING}::test_what_was_preloaded_is_not_taken_apart",
     "A package that looks whether it was forked": (
         f"{DIFFERENCES}::test_who_looks_whether_it_was_forked_sees_it"
     ),

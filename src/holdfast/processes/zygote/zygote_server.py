@@ -19,7 +19,6 @@ from holdfast.processes.zygote import (
     environment_watch,
     fitness,
     import_reports,
-    leaving,
     preloading,
     run_as_main,
 )
@@ -119,7 +118,6 @@ class ZygoteServer:
 
     def __init__(self, spawner: wire.PrivateConnection) -> None:
         linux.set_parent_death_signal(SIGKILL)
-        self.leaving = leaving.Leaving()
         self.spawner = spawner
         self.printed = run_as_main.KeptOutput()
         self.watch = import_reports.Watch()
@@ -136,8 +134,6 @@ class ZygoteServer:
         self.started = 0.0
         self.copies: list[tuple[dict[Any, Any], Any, str]] = []
         self.pids: list[tuple[dict[str, Any], str]] = []
-        self.preloaded: frozenset[str] = frozenset()
-        """All modules that are loaded when workers are forked."""
 
     def serve(self) -> run_as_main.PreparedWorker | None:
         """Do as asked until the spawner hangs up; returns an order in each worker."""
@@ -274,7 +270,6 @@ class ZygoteServer:
             stopped=stopped,
             apply_fixups=self.apply_fixups,
             watch=self.watch,
-            leaving=self.leaving,
             avoided=self.avoided,
             files=self.files,
         )
@@ -286,7 +281,6 @@ class ZygoteServer:
             self.copies = self.preloading.watch.copies()
             self.pids = cached_pids(loaded)
             self.preloading.generators.find(loaded)
-            self.preloaded = frozenset(loaded)
             self.watch.uses = self.preloading.uses
         gc.collect()
         gc.freeze()
@@ -301,8 +295,6 @@ class ZygoteServer:
         if self.preloading is not None:
             self.preloading.generators.renew()
             self.preloading.fixups.apply(loaded)
-        if "HOLDFAST_CHANNEL" in os.environ:
-            self.leaving.be_worker(os.environ["HOLDFAST_CHANNEL"], self.preloaded)
 
 
 def cached_pids(loaded: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
