@@ -124,7 +124,7 @@ def is_installed(folder: str | None, module: str) -> bool:
 @cache
 def _installed_folders() -> frozenset[str]:
     """Looked up once, before workers run: it takes many looks at the disk."""
-    from holdfast.processes.zygote.reading.places import installed_folders
+    from holdfast.processes.zygote.module_path import installed_folders
 
     return installed_folders()
 

@@ -1,6 +1,6 @@
 """Every row of docs/warm-start.md that says what is so has a test that says the same.
 
-The tables of what is read are tests themselves (`reading/test_preload_docs.py`); the rows of all
+The tables of what is read are tests themselves (`test_preload_docs.py`); the rows of all
 others are here, by how they begin. A row that is new, or says something else, needs one too.
 """
 
@@ -100,6 +100,7 @@ SCRIPTS = {
     "A package that looks whether it was forked": (
         f"{DIFFERENCES}::test_who_looks_whether_it_was_forked_sees_it"
     ),
+    "One function of ours": f"{LIKE_COLD}::test_a_warm_worker_sees_what_a_cold_one_sees",
     "`gc.get_freeze_count()`": f"{DIFFERENCES}::test_what_was_preloaded_is_frozen",
     "`sitecustomize`": f"{DIFFERENCES}::test_what_sets_up_an_interpreter_ran_once_without_a_rank",
     "What workers import late is in": (

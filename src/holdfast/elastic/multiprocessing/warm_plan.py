@@ -27,7 +27,7 @@ from holdfast.core.protocol.preload_steps import module_of
 from holdfast.processes import environment
 from holdfast.processes.stdlib_only import private_names
 from holdfast.processes.zygote import function_imports, preload
-from holdfast.processes.zygote.reading.places import installed_folders
+from holdfast.processes.zygote.module_path import installed_folders
 
 OUR_OWN = ("holdfast", "msgspec", "cloudpickle")
 """What every worker imports for our sake, and soon has."""
