@@ -25,7 +25,6 @@ from holdfast.core.node.io import (
     EndpointReserved,
     EndSpawner,
     HideSaving,
-    ImportLeft,
     KillEverything,
     KillSpawner,
     KillZygote,
@@ -640,8 +639,6 @@ class NodeSupervisor:
             self._imports.take(message["imported"], message.get("changed"))
         elif "imported_too_early" in message:
             self._imports.take_too_early(message["imported_too_early"], message.get("changed"))
-        elif "imported_itself_s" in message:
-            self._post(ImportLeft(float(message["imported_itself_s"])))
         worker = self._by_pid.get(pid) or self._by_local_rank(message.get("local_rank"))
         reported = message.get("progress")
         if worker is not None and self._monitor is not None and type(reported) is int:

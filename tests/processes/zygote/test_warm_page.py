@@ -23,7 +23,7 @@ PRELOAD, WORK, ENDINGS, LIKE_COLD, MODULES, NUMBERS, STREAMS, LATE, ENDS, DIFFER
 VARIABLES = WARM.format("variables")
 FUNCTIONS, PLAN = CALLS.format("functions"), CALLS.format("plan")
 STACKS = f"{DIFFERENCES}::test_what_stacks_are_asked_by_is_in_cold_workers_too"
-IN_A_WORKER = f"{PRELOAD}::test_where_only_a_worker_can_go_on_it_is_forked_there"
+IN_A_WORKER = f"{PRELOAD}::test_what_only_a_worker_can_import_is_left_to_each_of_them"
 LEFT_OUT = f"{PRELOAD}::test_what_leaves_something_behind_is_left_out_with_the_reason"
 SEES = f"{LIKE_COLD}::test_a_warm_worker_sees_what_python_shows"
 WRITES = f"{WORK}::test_programs_write_the_same"

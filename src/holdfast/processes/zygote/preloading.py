@@ -3,19 +3,16 @@
 Rules
 1. The steps are what the program does first, in its order: imports, and what it sets before some
    of them. What was set ahead is taken back before the program runs, which sets it itself.
-2. When a module asks for what only a worker has (its rank, its arguments), or is about to do what
-   each worker has to do by itself (start a thread, make a temporary folder), the zygote *stops
-   there*, in the middle of that import. Workers are forked at that very place and go on from it:
-   what came before is shared, and nothing is imported twice or in another order.
+2. A step is rejected, with the reason, if a module asks for what only a worker has (its rank, its
+   arguments), is about to do what each worker has to do by itself (make a temporary folder), or
+   leaves behind what workers would share or lose. Another zygote does without that step.
 3. There are two exceptions. What a package keeps of its rank and is known can be put right in each
    worker (`fork_fixups.py`); and a module that the user named (`--preload`) may read what it likes.
-4. If an import leaves behind what workers would share or lose, it is too late to stop. The step is
-   rejected with the reason, and another zygote does without it.
-5. What workers are known to import late is imported too, after the steps, if it makes no difference
+4. What workers are known to import late is imported too, after the steps, if it makes no difference
    when it is: if nothing of it can show before its time, and if it neither reads nor sets what the
    program sets before it comes to it (`process_state.py`). A module that does not stop the others:
    it is named, with those around it, and another zygote leaves them out.
-6. What was imported ahead serves as it is. Nothing is ever imported a second time: what a library
+5. What was imported ahead serves as it is. Nothing is ever imported a second time: what a library
    has registered or opened would be there twice.
 
 Standard library only: for the zygote.
@@ -35,8 +32,6 @@ from holdfast.processes.zygote.environment_watch import EnvironmentWatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from holdfast.processes.zygote import run_as_main
 
 LOOKED_AT = "locale", "logging", "random", "warnings"
@@ -55,19 +50,14 @@ USED_UNSEEN = (*READ_WHEN_COMPUTING, process_state.MODULE, process_state.ALL)
 """Where the program sets one of these, no import is known to be without it."""
 
 
+class LeftToWorkers(BaseException):
+    """Leaves an import with which only a worker can go on."""
+
+
 class Preloading:
-    """One go at what a request asks for.
+    """One go at what a request asks for."""
 
-    `wait(answer, modules)` sends the answer and waits in the zygote for workers to be forked; it
-    returns in each worker, which goes on from there with the import of these modules.
-    """
-
-    def __init__(
-        self,
-        request: messages.Preload,
-        printed: run_as_main.KeptOutput,
-        wait: Callable[[messages.OfZygote, list[str]], None],
-    ) -> None:
+    def __init__(self, request: messages.Preload, printed: run_as_main.KeptOutput) -> None:
         self.watch = EnvironmentWatch(request.per_worker_names, request.always_set, self._asked)
         self.own_tree = fitness.OwnTree(request.own_folders, self.ask, request.not_own)
         self.fixups = fork_fixups.ForkFixups()
@@ -75,10 +65,8 @@ class Preloading:
         self.set: dict[str, str | None] = {}
         """Variables that were set as the program will set them; None: removed."""
         self.added_to_path: list[str] = []
-        self.in_worker = False
         self._request = request
         self._printed = printed
-        self._wait = wait
         self._done: list[str] = []
         self._costs: dict[str, float] = {}
         self._unfit: dict[str, str] = {}
@@ -90,9 +78,11 @@ class Preloading:
         self._is_late = False
         self._footing = fitness.Footing()
         self._step = ""
+        self._asked_for = ""
+        """Why only a worker can go on with the step."""
 
     def run(self) -> messages.OfZygote:
-        """All of it; returns the answer, in the zygote and in a worker that went on from a stop."""
+        """All of it; returns the answer."""
         finders = sys.meta_path
         finders.insert(finders.index(PathFinder), self.own_tree)
         self.watch.begin()
@@ -119,34 +109,24 @@ class Preloading:
         avoided = [step for step in steps if self._is_avoided(module_of(step))]
         first = steps.index(avoided[0]) if avoided else len(steps)
         reason = self._take_all(steps[:first])
-        if not reason and not self.in_worker:
+        if not reason:
             self._take_late(steps[first:])
-            reason = self._take_all(steps[first:])
+            reason = self._take_all([step for step in steps[first:] if step not in avoided])
         if reason:
-            return self._rejected(reason)
-        return self._ready()
-
-    def _rejected(self, reason: str) -> messages.StepRejected:
-        cost_s = self._costs.get(self._step, 0.0)
-        return messages.StepRejected(step=self._step, reason=reason, cost_s=cost_s)
-
-    def _ready(self, stopped_in: tuple[str, ...] = (), reason: str = "") -> messages.OfZygote:
+            cost_s = self._costs.get(self._step, 0.0)
+            return messages.StepRejected(step=self._step, reason=reason, cost_s=cost_s)
         if self._unfit:
             return messages.LateUnfit(reasons=dict(self._unfit))
         return messages.Preloaded(
             steps=tuple(self._done),
             late=tuple(self._late),
             has_torch="torch.distributed" in sys.modules,
-            stopped_in=stopped_in,
-            reason=reason,
         )
 
     # The steps.
 
     def _take_all(self, steps: list[str]) -> str:
         for step in steps:
-            if self.in_worker:
-                return ""
             self._step = step
             reason = self._take(step)
             if reason:
@@ -188,8 +168,7 @@ class Preloading:
             import_as_program(step)
         except BaseException as error:  # noqa: BLE001 - foreign code may raise anything
             problem = f"importing it raised {type(error).__name__}: {error}"
-        if self.in_worker:
-            return ""
+        problem = self._asked_for or problem
         self._costs[step] = time.monotonic() - started
         after = self._printed.measure()
         if os.fsencode(fitness.FOLDER) in self._printed.errors_since(before):
@@ -197,7 +176,7 @@ class Preloading:
         if after != before and len(self.fixups.modules) > asked:
             problem = problem or "it prints when imported, which may depend on its rank"
         if loaded != len(sys.modules) or problem:
-            problem = self._footing.reason() or problem
+            problem = self._asked_for or self._footing.reason() or problem
             if not problem and self.watch.kept_elsewhere():
                 problem = "it keeps a copy of the environment when imported"
         self._printed.cut(after)  # What has been printed since is our own doing.
@@ -210,8 +189,6 @@ class Preloading:
 
     def ask(self, reason: str, *, may_be_allowed: bool = False) -> None:
         """Somebody needs what only a worker has. Returns where it may go on."""
-        if self.in_worker:
-            return
         frame = sys._getframe(1)
         modules = fork_fixups.modules_being_imported(frame)
         if not modules:
@@ -222,18 +199,8 @@ class Preloading:
             for module in modules:
                 self._unfit.setdefault(module, reason)
             return
-        self._stop(modules, reason)
-
-    def _stop(self, modules: list[str], reason: str) -> None:
-        """Go on in workers only; returns there."""
-        problem = self._footing.reason()
-        if problem:
-            self._wait(self._rejected(problem), [])
-        self._printed.cut(self._printed.measure())
-        try:
-            self._wait(self._ready(tuple(modules), reason), modules)
-        finally:
-            self.in_worker = True
+        self._asked_for = self._asked_for or reason
+        raise LeftToWorkers(reason)
 
     def _is_trusted(self, modules: list[str]) -> bool:
         trusted = self._request.trusted

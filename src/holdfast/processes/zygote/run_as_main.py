@@ -68,8 +68,6 @@ class PreparedWorker(ForkedWorker):
     printed: KeptOutput
     folder_is_on_path: bool
     fresh_path: list[str] | None
-    stopped: bool
-    """Whether the worker goes on in the middle of an import."""
     apply_fixups: Callable[[], None]
     watch: import_reports.Watch
     avoided: list[str]
@@ -159,13 +157,11 @@ def changes(before: dict[str, str], after: dict[str, str]) -> dict[str, str | No
 
 def run(order: PreparedWorker) -> None:
     """Run the program as `__main__`; what it raises leaves through the interpreter."""
-    if not order.stopped:
-        take_identity(order)
+    take_identity(order)
     main = _clean_main(order)
     code = _compile(order) if order.worker.kind != "module" else None
     run_module = private_names.module_runner(runpy)
-    if not order.stopped:
-        order.printed.print_again()
+    order.printed.print_again()
     atexit.register(before_the_end)
     try:
         # Not in functions of their own: each would be one more frame of ours in a stack
@@ -217,19 +213,14 @@ def take_identity(order: PreparedWorker) -> None:
     linux.permit_agent(environment)
     stack_handler.take_variable()
     sys.argv[:] = order.worker.argv
-    if order.stopped and order.common.argv_while_importing is not None:
-        sys.argv[:] = order.common.argv_while_importing
     sys.orig_argv[:] = _command(order)
     linux.show_as(_command(order), order.env)
     _renew_streams()
     order.apply_fixups()
-    if not order.stopped:
-        _take_back_path(order)
+    _take_back_path(order)
     placed = order.folder_is_on_path or order.fresh_path is not None
     if not placed and not sys.flags.safe_path:
         sys.path.insert(0, _program_folder(order))
-    if order.stopped:
-        order.printed.print_again()
     if order.worker.learns and "HOLDFAST_CHANNEL" in order.env:
         order.watch.report(order.env["HOLDFAST_CHANNEL"], order.avoided, order.set_ahead)
     else:
@@ -242,18 +233,6 @@ def _stamp(path: str) -> tuple[int, ...]:
     except OSError:
         return ()
     return status.st_mtime_ns, status.st_size
-
-
-def take_back(order: PreparedWorker) -> None:
-    """What was set ahead of the program is for the program to set."""
-    for name, value in order.set_ahead.items():
-        if os.environ.get(name) == value:
-            os.environ.pop(name, None)
-            if name in order.env:
-                os.environ[name] = order.env[name]
-    if order.common.argv_while_importing is not None:
-        sys.argv[:] = order.worker.argv
-    _take_back_path(order)
 
 
 def _take_back_path(order: PreparedWorker) -> None:

@@ -25,8 +25,6 @@ def _ready(message: messages.Preloaded) -> ZygoteReady:
         preloaded=message.steps,
         took_s=message.took_s,
         late=message.late,
-        stopped_in=message.stopped_in,
-        reason=message.reason,
         has_torch=message.has_torch,
         beside=message.beside,
     )

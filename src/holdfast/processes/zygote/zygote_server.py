@@ -109,10 +109,6 @@ def put_in_place(forked: run_as_main.ForkedWorker, printed: run_as_main.KeptOutp
         run_as_main.start_over(forked)
 
 
-class NoWorker(BaseException):
-    """Leaves an import that the process which serves PyTorch's store has no use for."""
-
-
 class ZygoteServer:
     """Serves the spawner's requests, and comes out of `serve` in every worker."""
 
@@ -123,9 +119,6 @@ class ZygoteServer:
         self.watch = import_reports.Watch()
         self.environment: dict[str, str] = {}
         self.preloading: preloading.Preloading | None = None
-        self.order: run_as_main.PreparedWorker | None = None
-        """In a worker that was forked in the middle of an import."""
-        self.went_on_at = 0.0
         self.avoided: list[str] = []
         self.files: tuple[tuple[str, tuple[int, ...]], ...] = ()
         self.folder_is_on_path = False
@@ -139,20 +132,10 @@ class ZygoteServer:
         """Do as asked until the spawner hangs up; returns an order in each worker."""
         request = self.next_request()
         if isinstance(request, messages.Preload):
-            answer = self.preload(request)
-            if self.order is not None:
-                return self.went_on(self.order)
-            self.report(answer)
-            request = self.next_worker()
-        if request is None:
-            return None
-        return self.complete(request, self.preloading is not None and self.preloading.in_worker)
-
-    def next_worker(self) -> run_as_main.ForkedWorker | None:
-        """In a worker, what it is. None in the zygote, when the spawner has hung up."""
-        request = self.next_request()
-        assert not isinstance(request, messages.Preload), "a zygote imports ahead only once"
-        return request
+            self.report(self.preload(request))
+            request = self.next_request()
+            assert not isinstance(request, messages.Preload), "a zygote imports ahead only once"
+        return None if request is None else self.complete(request)
 
     def next_request(self) -> messages.Preload | run_as_main.ForkedWorker | None:
         """The next thing to be done here: a request to preload, or in a worker to be that one.
@@ -178,14 +161,14 @@ class ZygoteServer:
                     return forked
 
     def preload(self, request: messages.Preload) -> messages.OfZygote:
-        """Take on the environment and import; returns the answer, also in a worker that went on."""
+        """Take on the environment and import; returns the answer."""
         os.environ.clear()
         os.environ.update(request.env)
         self.environment = dict(os.environ)
         self.started = time.monotonic()
         self.avoided = list(request.avoid)
         self.files = request.files
-        self.preloading = preloading.Preloading(request, self.printed, self.wait_in_the_middle)
+        self.preloading = preloading.Preloading(request, self.printed)
         reason = fitness.why_only_cold(self.preloading.own_tree) or self.watch.why_not()
         if reason:
             return messages.Unsuitable(reason=reason)
@@ -202,7 +185,7 @@ class ZygoteServer:
         self.watch.guard(None)
         if lacking := private_names.why_not(private_names.WARM_START):
             return messages.Unsuitable(reason=lacking)  # Of a module that is loaded now.
-        if self.order is None and self.path_was_changed(request):
+        if self.path_was_changed(request):
             return messages.Unsuitable(reason="a module changes sys.path when imported")
         return answer
 
@@ -224,40 +207,13 @@ class ZygoteServer:
         self.spawner.queue(answer)
         self.spawner.flush_blocking()
 
-    def wait_in_the_middle(self, answer: messages.OfZygote, modules: list[str]) -> None:
-        """The import of these cannot go on but in a worker. Returns there."""
-        assert self.preloading is not None
-        self.avoided += modules
-        self.report(answer)
-        forked = self.next_worker()
-        if forked is None:
-            os._exit(0)
-        self.preloading.end()  # First: what is looked at from here on is no request.
-        self.order = self.complete(forked, stopped=True)
-        run_as_main.take_identity(self.order)
-        self.preloading.watch.show_arguments(sys.argv)
-        self.went_on_at = time.monotonic()
-        if forked.worker.name == wire.STORE:
-            raise NoWorker
-
-    def went_on(self, order: run_as_main.PreparedWorker) -> run_as_main.PreparedWorker:
-        """In a worker that has finished the import by itself: say what it cost."""
-        channel = order.env.get("HOLDFAST_CHANNEL")
-        if channel and order.worker.learns:
-            took_s = time.monotonic() - self.went_on_at
-            import_reports.send(channel, {"imported_itself_s": took_s})
-        run_as_main.take_back(order)
-        return order
-
-    def complete(
-        self, forked: run_as_main.ForkedWorker, stopped: bool
-    ) -> run_as_main.PreparedWorker:
+    def complete(self, forked: run_as_main.ForkedWorker) -> run_as_main.PreparedWorker:
         """Add what the zygote knows and a worker needs."""
         preloaded = self.preloading
         changes = run_as_main.changes(self.environment, dict(os.environ))
         ahead = dict(preloaded.set) if preloaded else {}
         for name, value in ahead.items():
-            if os.environ.get(name) == value and not stopped:
+            if os.environ.get(name) == value:
                 changes.pop(name, None)
         return run_as_main.PreparedWorker(
             **vars(forked),
@@ -267,7 +223,6 @@ class ZygoteServer:
             printed=self.printed,
             folder_is_on_path=self.folder_is_on_path,
             fresh_path=self.fresh_path,
-            stopped=stopped,
             apply_fixups=self.apply_fixups,
             watch=self.watch,
             avoided=self.avoided,
