@@ -27,7 +27,7 @@ from importlib.machinery import PathFinder
 
 from holdfast.processes.stdlib_only import linux
 from holdfast.processes.stdlib_only import private_messages as messages
-from holdfast.processes.zygote import fitness, fork_fixups, generators, process_state
+from holdfast.processes.zygote import fitness, fork_fixups, process_state
 from holdfast.processes.zygote.environment_watch import EnvironmentWatch
 
 TYPE_CHECKING = False
@@ -61,7 +61,7 @@ class Preloading:
         self.watch = EnvironmentWatch(request.per_worker_names, request.always_set, self._asked)
         self.own_tree = fitness.OwnTree(request.own_folders, self.ask, request.not_own)
         self.fixups = fork_fixups.ForkFixups()
-        self.generators = generators.Generators()
+        self.generators = fork_fixups.Generators()
         self.set: dict[str, str | None] = {}
         """Variables that were set as the program will set them; None: removed."""
         self.added_to_path: list[str] = []
