@@ -38,7 +38,7 @@ def with_evidence(event: WorkerExited, memory: OutOfMemoryWatch, stack: str) -> 
         event,
         error=ErrorDetail(traceback=_of_crash(stack) if event.status.signal else ""),
         stderr_tail=UNREAD,
-        out_of_memory=memory.evidence(event.pid) if was_killed else "",
+        out_of_memory=memory.evidence() if was_killed else "",
         wall_time=time.time(),
     )
 

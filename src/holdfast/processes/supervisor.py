@@ -408,7 +408,6 @@ class NodeSupervisor:
         self._group.close()
         self._imports.close()
         self._channel.close()
-        self._memory.close()
         if self._port is not None:
             self._port.release()
         self._is_closed = True
