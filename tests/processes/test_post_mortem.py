@@ -27,10 +27,7 @@ def event(status: ExitStatus) -> WorkerExited:
 
 def told(status: ExitStatus, stack: str) -> str:
     memory = OutOfMemoryWatch()
-    try:
-        known = with_evidence(event(status), memory, stack)
-    finally:
-        memory.close()
+    known = with_evidence(event(status), memory, stack)
     program = Program("script", "train.py")
     return with_details(known, None, lambda lines: "", program).error.traceback
 

@@ -107,7 +107,6 @@ def modules_being_imported(frame: FrameType | None) -> list[str]:
 
 NUMPY = "numpy.random.bit_generator"
 UNSEEN = "seeds generators of random numbers where that cannot be seen"
-VERSION = "Python " + ".".join(map(str, sys.version_info[:3]))
 
 
 class Generators:
@@ -167,8 +166,7 @@ class Generators:
 
         kind.seed, kind.setstate = seed, setstate
         self._undo.append(undo)
-        is_seen = kind() in made
-        return "" if is_seen else f"{VERSION} {UNSEEN}"
+        return "" if kind() in made else f"it {UNSEEN}"
 
     def _watch_numpy(self, module: Any) -> str:
         plain, seen = getattr(module, "randbits", None), []

@@ -169,8 +169,7 @@ class ZygoteServer:
         self.avoided = list(request.avoid)
         self.files = request.files
         self.preloading = preloading.Preloading(request, self.printed)
-        reason = fitness.why_only_cold(self.preloading.own_tree) or self.watch.why_not()
-        if reason:
+        if reason := fitness.why_only_cold(self.preloading.own_tree):
             return messages.Unsuitable(reason=reason)
         if request.sys_path is not None:
             self.fresh_path = list(sys.path)
@@ -200,8 +199,6 @@ class ZygoteServer:
 
     def report(self, answer: messages.OfZygote) -> None:
         """Say how it went; from now on there may be workers."""
-        if lacking := self.watch.why_not():
-            answer = messages.Unsuitable(reason=lacking)
         self.get_ready_to_fork()
         answer.took_s = time.monotonic() - self.started
         self.spawner.queue(answer)
