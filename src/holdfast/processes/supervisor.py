@@ -74,6 +74,7 @@ from holdfast.processes.commands import (
     to_execute,
     to_fork,
 )
+from holdfast.processes.failures import PATIENCE_S, with_details, with_evidence
 from holdfast.processes.host.oom import OutOfMemoryWatch
 from holdfast.processes.host.reserved_ports import ReservedPort, another_port
 from holdfast.processes.monitoring.monitor import Monitor, WatchedRound, places_told
@@ -90,7 +91,6 @@ from holdfast.processes.output.output import (
 from holdfast.processes.output.recent import RecentOutput
 from holdfast.processes.output.run_folders import JobLogs
 from holdfast.processes.output.stream_plans import Layout, LogsRefused, layout_by_options
-from holdfast.processes.post_mortem import PATIENCE_S, with_details, with_evidence
 from holdfast.processes.process_group import GroupMember, ProcessGroup
 from holdfast.processes.saving_page import SavingNews
 from holdfast.processes.spawner_process import SpawnerProcess

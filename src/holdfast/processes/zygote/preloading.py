@@ -1,11 +1,12 @@
-"""Importing ahead, step by step, and what to do when only a worker can go on.
+"""Importing ahead, step by step, and whether a module may be imported ahead at all.
 
 Rules
 1. The steps are what the program does first, in its order: imports, and what it sets before some
    of them. What was set ahead is taken back before the program runs, which sets it itself.
-2. A step is rejected, with the reason, if a module asks for what only a worker has (its rank, its
-   arguments), is about to do what each worker has to do by itself (make a temporary folder), or
-   leaves behind what workers would share or lose. Another zygote does without that step.
+2. A step is rejected, with the reason, if importing it here is not what it is in a worker: if it
+   raises, asks for what only a worker has (its rank, its arguments), needs a module that the
+   program has a file for, warns about the line that imports it, makes a temporary folder, or leaves
+   behind what workers would share or lose. Another zygote does without that step.
 3. There are two exceptions. What a package keeps of its rank and is known can be put right in each
    worker (`fork_fixups.py`); and a module that the user named (`--preload`) may read what it likes.
 4. What workers are known to import late is imported too, after the steps, if it makes no difference
@@ -21,18 +22,147 @@ Standard library only: for the zygote.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from importlib.machinery import PathFinder
 
-from holdfast.processes.stdlib_only import linux
+from holdfast.processes.stdlib_only import linux, private_names
 from holdfast.processes.stdlib_only import private_messages as messages
-from holdfast.processes.zygote import fitness, fork_fixups, process_state
+from holdfast.processes.zygote import fork_fixups, process_state
 from holdfast.processes.zygote.environment_watch import EnvironmentWatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from holdfast.processes.zygote import run_as_main
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+HARMLESS_THREADS = frozenset({
+    # It gives memory back to the kernel. jemalloc knows of forks; in a process that has lost it,
+    # that is done by the thread that frees memory.
+    "jemalloc_bg_thd",
+})  # fmt: skip
+HARMLESS_DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "pts/", "ptmx")
+
+
+class OwnTree:
+    """A finder, placed before the usual one, that notices what the program has a file for.
+
+    In a worker, the program's own module would be found; but it is the user's code, may
+    read its rank when imported, and must not be run here.
+    """
+
+    def __init__(
+        self, folders: list[str], ask: Callable[[str], None], not_own: tuple[str, ...] = ()
+    ) -> None:
+        self.folders = folders
+        self._ask = ask
+        self._not_own = not_own
+        """Packages that may lie in such a folder and are none of the program's."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        if self.hides(name, path):
+            self._ask(f"it imports {name}, of which the program has its own")
+            raise ModuleNotFoundError(f"{name} is the program's own", name=name)
+
+    def hides(self, name: str, path: Any = None) -> bool:
+        """Whether the program has that module, at its top level or in its part of a package."""
+        if name.partition(".")[0] in self._not_own:
+            return False
+        return any(self._has(folder, name, path) for folder in self.folders)
+
+    def _has(self, folder: str, name: str, path: Any) -> bool:
+        folder = os.path.join(folder, *name.split(".")[:-1])
+        if path is not None and folder not in path:
+            return False
+        spec = PathFinder.find_spec(name, [folder])
+        return spec is not None and spec.origin is not None
+
+
+class Footing:
+    """How this process stood before an import: what the import may have left is seen by it."""
+
+    def __init__(self) -> None:
+        self.descriptors = linux.open_descriptors()
+        self.folder = os.getcwd()
+        self.shared_memory = linux.shared_mappings()
+
+    def reason(self) -> str:
+        """What was left behind that workers would share or lose; empty if nothing."""
+        if os.getcwd() != self.folder:
+            return "it changes the working directory when imported"
+        return (
+            children_left()
+            or timers_left()
+            or threads_left()
+            or descriptors_left(self.descriptors)
+            or memory_left(self.shared_memory)
+        )
+
+
+def children_left() -> str:
+    return "it leaves a child process behind when imported" if linux.has_children() else ""
+
+
+def timers_left() -> str:
+    """A fork would lose them."""
+    for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
+        if signal.getitimer(timer) != (0.0, 0.0):
+            return "it sets a timer when imported"
+    return ""
+
+
+def memory_left(known: set[str]) -> str:
+    """Say so if there is new memory that workers would share: a lock or a value, for instance.
+
+    One of them that dies while it holds such a lock would hang all others, for ever.
+    """
+    if linux.shared_mappings() - known:
+        return "it makes memory or a lock that processes share when imported"
+    return ""
+
+
+def threads_left() -> str:
+    """Say so if there are threads that a fork would lose.
+
+    A library that ends its threads before a fork and starts them again later (as OpenBLAS
+    does) is fine, and shows itself: after a fork its threads are gone from the parent too.
+    """
+    if linux.thread_count(HARMLESS_THREADS) == 1:
+        return ""
+    probe = os.fork()
+    if probe == 0:
+        os._exit(0)
+    linux.await_end(probe)
+    left = linux.thread_count(HARMLESS_THREADS) > 1
+    return "it leaves a thread running when imported" if left else ""
+
+
+def descriptors_left(known: dict[int, str]) -> str:
+    """Say so if something was left open: workers would share it, offset and all."""
+    for descriptor, path in linux.open_descriptors().items():
+        device = path.removeprefix("/dev/")
+        if descriptor not in known and not (device != path and device.startswith(HARMLESS_DEVICES)):
+            return f"it opens {path} when imported"
+    return ""
+
+
+def why_only_cold(own_tree: OwnTree) -> str:
+    """Why no worker of this program can come from a zygote at all; usually empty."""
+    if sys.flags.verbose or os.environ.get("PYTHONPROFILEIMPORTTIME"):
+        return "the environment asks to see every import"
+    if lacking := private_names.why_not(private_names.WARM_START):
+        return lacking
+    if threads_left():
+        return "the interpreter itself starts a thread (sitecustomize?)"
+    for name in sorted({name.partition(".")[0] for name in sys.modules}):
+        if own_tree.hides(name):
+            return f"{name} beside the program hides the installed module of that name"
+    return ""
+
 
 LOOKED_AT = "locale", "logging", "random", "warnings"
 """Loaded first, so that it shows what an import does to them."""
@@ -59,7 +189,7 @@ class Preloading:
 
     def __init__(self, request: messages.Preload, printed: run_as_main.KeptOutput) -> None:
         self.watch = EnvironmentWatch(request.per_worker_names, request.always_set, self._asked)
-        self.own_tree = fitness.OwnTree(request.own_folders, self.ask, request.not_own)
+        self.own_tree = OwnTree(request.own_folders, self.ask, request.not_own)
         self.fixups = fork_fixups.ForkFixups()
         self.generators = fork_fixups.Generators()
         self.set: dict[str, str | None] = {}
@@ -76,7 +206,7 @@ class Preloading:
         self._set_late: set[str] = set()
         """What modules have set that are imported late."""
         self._is_late = False
-        self._footing = fitness.Footing()
+        self._footing = Footing()
         self._step = ""
         self._asked_for = ""
         """Why only a worker can go on with the step."""
@@ -160,7 +290,7 @@ class Preloading:
         self.set[name] = os.environ[name] = value
 
     def _import(self, step: str) -> str:
-        self._footing = fitness.Footing()
+        self._footing = Footing()
         before, loaded, started = self._printed.measure(), len(sys.modules), time.monotonic()
         asked = len(self.fixups.modules)
         problem = ""
@@ -171,7 +301,7 @@ class Preloading:
         problem = self._asked_for or problem
         self._costs[step] = time.monotonic() - started
         after = self._printed.measure()
-        if os.fsencode(fitness.FOLDER) in self._printed.errors_since(before):
+        if os.fsencode(FOLDER) in self._printed.errors_since(before):
             problem = problem or "it warns about the line that imports it"
         if after != before and len(self.fixups.modules) > asked:
             problem = problem or "it prints when imported, which may depend on its rank"
@@ -231,7 +361,7 @@ class Preloading:
         """Returns whether anything of it was imported; it is unfit if that makes a difference."""
         for module in LOOKED_AT:
             import_as_program(f"import {module}")
-        footing, loaded = fitness.Footing(), len(sys.modules)
+        footing, loaded = Footing(), len(sys.modules)
         before, printed = process_state.State(), self._printed.measure()
         libraries = linux.mapped_libraries()
         self.watch.names_read = set()

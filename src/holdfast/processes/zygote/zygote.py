@@ -11,7 +11,7 @@ Rules
 It is started as a script (`python -u zygote.py FD`) with the very interpreter and
 flags that a cold worker would get. All that is done here is to find our modules: what is defined in
 `__main__` would keep the program's own objects alive, since it is in their place. The work is in
-`zygote_server.py`, what makes a module unfit in `fitness.py`, and the child's part of the
+`zygote_server.py`, what makes a module unfit in `preloading.py`, and the child's part of the
 story in `run_as_main.py`.
 """
 

@@ -15,13 +15,7 @@ from signal import SIGKILL
 
 from holdfast.processes.stdlib_only import linux, private_names, wire
 from holdfast.processes.stdlib_only import private_messages as messages
-from holdfast.processes.zygote import (
-    environment_watch,
-    fitness,
-    import_reports,
-    preloading,
-    run_as_main,
-)
+from holdfast.processes.zygote import environment_watch, import_reports, preloading, run_as_main
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -189,7 +183,7 @@ class Zygote:
 
     def preload(self) -> messages.OfZygote:
         request = self.request
-        if reason := fitness.why_only_cold(self.preloading.own_tree):
+        if reason := preloading.why_only_cold(self.preloading.own_tree):
             return messages.Unsuitable(reason=reason)
         if request.sys_path is not None:
             self.fresh_path = list(sys.path)
