@@ -44,22 +44,22 @@ LAYERS = {
     "store": {"core", "runtime", "transport"},
     "dashboard": {"core", "runtime", "observe", "transport"},
     "processes": {"core", "runtime", "worker"},
-    "node": {"core", "runtime", "transport", "registers", "store", "processes"},
+    "engine": {"core", "runtime", "transport", "registers", "store", "processes"},
     "admin": {
         "core", "runtime", "worker", "observe", "transport", "registers", "processes", "dashboard",
-        "node",
+        "engine",
     },
     "agent": {
         "core", "runtime", "worker", "observe", "placement", "transport", "registers", "store",
-        "processes", "dashboard", "node", "admin",
+        "processes", "dashboard", "engine", "admin",
     },
     "elastic": {
         "core", "runtime", "worker", "observe", "transport", "registers", "store", "processes",
-        "node",
+        "engine",
     },
     "doctor": {"core", "processes", "transport"},
     "cli": {
-        "doctor", "core", "runtime", "worker", "observe", "placement", "processes", "node",
+        "doctor", "core", "runtime", "worker", "observe", "placement", "processes", "engine",
         "dashboard", "admin", "agent",
     },
 }  # fmt: skip
@@ -316,15 +316,15 @@ def plant(root: Path, files: dict[str, str]) -> Path:
 
 BAD_MODULES = {
     "an outward import": ("core/bad.py", "import holdfast.agent.agent", "may not import the layer"),
-    "an outward name": ("processes/bad.py", "from holdfast.node import agent", "the layer node"),
+    "an outward name": ("processes/bad.py", "from holdfast.engine import agent", "layer engine"),
     "a sideways import": ("observe/bad.py", "from holdfast.processes import x", "layer processes"),
-    "a layer as a name": ("core/bad.py", "from holdfast import node", "the layer node"),
-    "a relative import": ("core/bad.py", "from ..node import agent", "the layer node"),
+    "a layer as a name": ("core/bad.py", "from holdfast import engine", "the layer engine"),
+    "a relative import": ("core/bad.py", "from ..engine import agent", "the layer engine"),
     "a deep relative import": ("core/deep/bad.py", "from ...cli import x", "the layer cli"),
     "an import in a function": (
         "core/bad.py",
-        "async def f():\n    from holdfast.node import agent",
-        "the layer node",
+        "async def f():\n    from holdfast.engine import agent",
+        "the layer engine",
     ),
     "an import in a method": (
         "core/bad.py",
@@ -333,20 +333,20 @@ BAD_MODULES = {
     ),
     "an import for types": (
         "core/bad.py",
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import holdfast.node",
-        "the layer node",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import holdfast.engine",
+        "the layer engine",
     ),
     "an import by name": (
         "core/bad.py",
-        "import importlib\nimportlib.import_module('holdfast.node')",
-        "the layer node",
+        "import importlib\nimportlib.import_module('holdfast.engine')",
+        "the layer engine",
     ),
-    "the face": ("node/bad.py", "import holdfast", "the face of the package"),
-    "a name of the face": ("node/bad.py", "from holdfast import launch", "the face of the"),
+    "the face": ("engine/bad.py", "import holdfast", "the face of the package"),
+    "a name of the face": ("engine/bad.py", "from holdfast import launch", "the face of the"),
     "the worker's side reaching in": ("worker/bad.py", "import holdfast.core", "the layer core"),
     "an unknown layer": ("helpers/bad.py", "", "not in the table of layers"),
-    "torch": ("node/bad.py", "def f():\n    import torch.distributed", "imports torch"),
-    "torch by name": ("node/bad.py", "__import__('torch')", "imports torch"),
+    "torch": ("engine/bad.py", "def f():\n    import torch.distributed", "imports torch"),
+    "torch by name": ("engine/bad.py", "__import__('torch')", "imports torch"),
     "an undeclared package": ("cli/bad.py", "import numpy", "may not import numpy"),
     "a declared package in core": ("core/bad.py", "import cloudpickle", "may not import cloudp"),
     "a package in the worker": ("worker/bad.py", "import msgspec", "would pull in msgspec"),
@@ -400,7 +400,7 @@ def test_what_is_allowed_passes(tmp_path: Path) -> None:
     source = plant(
         tmp_path,
         {
-            "__init__.py": "def launch():\n    from holdfast.node import agent\n",
+            "__init__.py": "def launch():\n    from holdfast.engine import agent\n",
             "core/protocol/model.py": "import signal\nimport msgspec",
             "worker/frames.py": "import os.path\nfrom . import record",
             "worker/record.py": "from holdfast import __version__",
@@ -408,7 +408,7 @@ def test_what_is_allowed_passes(tmp_path: Path) -> None:
             "processes/spawner/spawner.py": "from holdfast.worker import frames",
             "processes/client.py": "from .spawner import spawner\nimport cloudpickle",
             "agent/agent.py": "import asyncio\nfrom ..processes.client import Client",
-            "elastic/api.py": "from holdfast.node import agent",
+            "elastic/api.py": "from holdfast.engine import agent",
             "cli/main.py": "from holdfast import __version__\nimport holdfast.agent.agent",
         },
     )

@@ -39,10 +39,10 @@ from holdfast.core.protocol.model import (
     NodeInfo,
     Term,
 )
-from holdfast.node.coordinating import Coordinating
-from holdfast.node.network import RealExchange
-from holdfast.node.networked_link import NetworkedLink
-from holdfast.node.record_keeper import RecordKeeper
+from holdfast.engine.coordinating import Coordinating
+from holdfast.engine.network import RealExchange
+from holdfast.engine.networked_link import NetworkedLink
+from holdfast.engine.record_keeper import RecordKeeper
 from holdfast.registers.job_record import JobRecord
 from holdfast.runtime.loop import Cancellable
 from holdfast.transport.auth import OPEN, ConnectionSecurity

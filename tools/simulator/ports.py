@@ -20,7 +20,7 @@ from holdfast.core.node.io import Told
 from holdfast.core.protocol.document import Document, decode
 from holdfast.core.protocol.messages import FromNode, ToNode
 from holdfast.core.protocol.model import Endpoint, Term
-from holdfast.node.ports import Exchange, RoundKeys
+from holdfast.engine.ports import Exchange, RoundKeys
 from holdfast.registers.register_thread import OnReply, RegisterAnswer, Reply
 from holdfast.transport.roster import Roster
 

@@ -8,10 +8,10 @@ from holdfast.core.coordinator.state import CoordinatorState
 from holdfast.core.node.io import CoordinatorReached
 from holdfast.core.protocol.messages import FromNode
 from holdfast.core.protocol.model import Endpoint
-from holdfast.node.coordinating import Coordinating, NothingKept
+from holdfast.engine.coordinating import Coordinating, NothingKept
 
 if TYPE_CHECKING:
-    from holdfast.node.engine import Engine
+    from holdfast.engine.engine import Engine
 
 
 class Alone:

@@ -48,15 +48,15 @@ from holdfast.core.election.state import (
 from holdfast.core.protocol.document import Document, decode, encode
 from holdfast.core.protocol.messages import ToNode
 from holdfast.core.protocol.model import Endpoint, Term
-from holdfast.node.coordinating import Verdict
-from holdfast.node.ports import RegisterPort
+from holdfast.engine.coordinating import Verdict
+from holdfast.engine.ports import RegisterPort
 from holdfast.registers.register_thread import NoAnswer, Reply
 from holdfast.runtime.loop import Inbox
 from holdfast.runtime.timers import Timers
 
 if TYPE_CHECKING:
-    from holdfast.node.elected import Elected
-    from holdfast.node.engine import Engine
+    from holdfast.engine.elected import Elected
+    from holdfast.engine.engine import Engine
 
 FOREIGN = "it contains data that Holdfast did not write"
 

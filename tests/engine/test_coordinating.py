@@ -20,7 +20,7 @@ from holdfast.core.protocol.messages import (
     WorkersSucceeded,
 )
 from holdfast.core.protocol.model import Endpoint, ExitStatus, Failure, NodeInfo, Term
-from holdfast.node.coordinating import Coordinating, Verdict
+from holdfast.engine.coordinating import Coordinating, Verdict
 
 from .by_hand import MemoryExchange, World, job
 

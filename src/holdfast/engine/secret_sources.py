@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.model import Endpoint
-from holdfast.node.secrets import Secrets
+from holdfast.engine.secrets import Secrets
 from holdfast.processes.own_environment import SECRETS
 
 TOKEN, PASSWORD = SECRETS

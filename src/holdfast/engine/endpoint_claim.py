@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.model import Endpoint
-from holdfast.node.network import RealExchange
-from holdfast.node.ports import Exchange
+from holdfast.engine.network import RealExchange
+from holdfast.engine.ports import Exchange
 from holdfast.runtime.loop import Loop
 from holdfast.transport.auth import ConnectionSecurity
 from holdfast.transport.dialling import Identity

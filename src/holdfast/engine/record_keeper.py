@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 from holdfast.core.coordinator.io import Write
 from holdfast.core.protocol.document import Document, Ledger
 from holdfast.core.protocol.model import Term
-from holdfast.node.coordinating import NothingKept
-from holdfast.node.ports import RecordPort
+from holdfast.engine.coordinating import NothingKept
+from holdfast.engine.ports import RecordPort
 
 if TYPE_CHECKING:
-    from holdfast.node.engine import Engine
+    from holdfast.engine.engine import Engine
 
 TOUCH_EVERY_S = 60.0
 

@@ -37,8 +37,8 @@ from holdfast.core.policy.config import JobConfig, Program, RestartPolicy, Timeo
 from holdfast.core.protocol.document import Document, decode
 from holdfast.core.protocol.messages import FromNode, ToNode
 from holdfast.core.protocol.model import Endpoint, ExitStatus, Outcome, Term
-from holdfast.node.engine import Engine
-from holdfast.node.ports import Exchange, Ports
+from holdfast.engine.engine import Engine
+from holdfast.engine.ports import Exchange, Ports
 from holdfast.registers.register_thread import OnReply, RegisterAnswer
 from holdfast.transport.client import LineHandlers
 from holdfast.transport.server import ExchangeHandlers

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.model import Endpoint
-from holdfast.node.ports import Closable, Exchange
+from holdfast.engine.ports import Closable, Exchange
 from holdfast.runtime import descriptors
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import Loop

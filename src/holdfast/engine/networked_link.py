@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from holdfast.core.node.io import CoordinatorReached
 from holdfast.core.protocol.messages import FromNode, NodeGreeted, NodeJoined, RoundStopped
-from holdfast.node.coordinating import Coordinating
-from holdfast.node.ports import CoordinatorLine
+from holdfast.engine.coordinating import Coordinating
+from holdfast.engine.ports import CoordinatorLine
 
 if TYPE_CHECKING:
-    from holdfast.node.engine import Engine
+    from holdfast.engine.engine import Engine
 
 
 class NetworkedLink:

@@ -44,13 +44,13 @@ from holdfast.core.protocol.messages import (
 )
 from holdfast.core.protocol.model import Endpoint, Outcome, Term
 from holdfast.core.protocol.naming import host_of
-from holdfast.node.coordinating import Coordinating
-from holdfast.node.electing import Electing
-from holdfast.node.networked_link import NetworkedLink, with_address
-from holdfast.node.ports import Closable, Network, RegisterPort
+from holdfast.engine.coordinating import Coordinating
+from holdfast.engine.electing import Electing
+from holdfast.engine.networked_link import NetworkedLink, with_address
+from holdfast.engine.ports import Closable, Network, RegisterPort
 
 if TYPE_CHECKING:
-    from holdfast.node.engine import Engine
+    from holdfast.engine.engine import Engine
 
 TELL_PLACE = (NodeGreeted, NodeJoined)
 NOT_LEADING = "this node is not the coordinator"

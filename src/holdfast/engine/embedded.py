@@ -18,13 +18,13 @@ from holdfast.core.protocol.document import Document
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.messages import FromNode, ToNode
 from holdfast.core.protocol.model import Endpoint, Term
-from holdfast.node.coordinating import Coordinating, NothingKept
-from holdfast.node.networked_link import NetworkedLink, with_address
-from holdfast.node.ports import Claim, Exchange, Network
-from holdfast.node.record_keeper import RecordKeeper
+from holdfast.engine.coordinating import Coordinating, NothingKept
+from holdfast.engine.networked_link import NetworkedLink, with_address
+from holdfast.engine.ports import Claim, Exchange, Network
+from holdfast.engine.record_keeper import RecordKeeper
 
 if TYPE_CHECKING:
-    from holdfast.node.engine import Engine
+    from holdfast.engine.engine import Engine
 
 
 class Embedded(NetworkedLink):

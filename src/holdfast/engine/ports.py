@@ -1,6 +1,6 @@
 """What a node needs of the world: five ports, behind which the world is real or simulated.
 
-The engine (`node.engine`) drives the machines of the core over these, and over nothing else. So
+The engine (`engine.engine`) drives the machines of the core over these, and over nothing else. So
 `holdfast run`, the rendezvous of `holdfast.elastic`, the simulator and the scenarios are the same
 engine with other ports.
 

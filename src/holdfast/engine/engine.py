@@ -4,12 +4,12 @@
                                                  ├─▶ processes: workers and all that is theirs
                                                  └─▶ timers, words, the end
 
-Requests of outsiders go past the machines, for they decide nothing (`node.requests`).
+Requests of outsiders go past the machines, for they decide nothing (`engine.requests`).
 
 The coordinator is behind the node's *place* (`Alone`, `Embedded`, `Elected`): how it is found, and
 that it may be this very node. What it says arrives in the same inbox as everything else.
 
-Nothing is decided here. What the world is made of, is behind the ports (`node.ports`).
+Nothing is decided here. What the world is made of, is behind the ports (`engine.ports`).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from holdfast.core.node.state import NodeState
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.messages import FromNode, OfRequests
 from holdfast.core.protocol.model import Endpoint, Outcome
-from holdfast.node.alone import Alone
-from holdfast.node.coordinating import Coordinating
-from holdfast.node.ports import JournalPort, Ports
-from holdfast.node.requests import Requests
+from holdfast.engine.alone import Alone
+from holdfast.engine.coordinating import Coordinating
+from holdfast.engine.ports import JournalPort, Ports
+from holdfast.engine.requests import Requests
 from holdfast.runtime.loop import Clock, Inbox
 from holdfast.runtime.timers import Timers
 
@@ -169,10 +169,10 @@ def _place(engine: Engine) -> CoordinatorLink:
     if network is None:
         return Alone(engine)
     if ports.register is not None:
-        from holdfast.node.elected import Elected
+        from holdfast.engine.elected import Elected
 
         return Elected(engine, network, ports.register)
-    from holdfast.node.embedded import Embedded
+    from holdfast.engine.embedded import Embedded
 
     assert ports.claim is not None, "nobody could find the coordinator"
     return Embedded(engine, network, ports.claim)

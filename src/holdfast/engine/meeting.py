@@ -12,9 +12,9 @@ from functools import partial
 from msgspec import Struct
 
 from holdfast.core.policy.config import JobConfig
-from holdfast.node.network import RealNetwork
-from holdfast.node.ports import Ports
-from holdfast.node.secrets import Secrets, security_of
+from holdfast.engine.network import RealNetwork
+from holdfast.engine.ports import Ports
+from holdfast.engine.secrets import Secrets, security_of
 from holdfast.registers.register import Register, RegisterSettings
 from holdfast.runtime import descriptors
 from holdfast.runtime.disk import Disk
@@ -48,8 +48,8 @@ def add_network(
     network.admin = admin
     ports.network = network
     if means.register is None and config.rendezvous.is_embedded:
-        from holdfast.node.endpoint_claim import EndpointClaim
-        from holdfast.node.record_file import RecordFile
+        from holdfast.engine.endpoint_claim import EndpointClaim
+        from holdfast.engine.record_file import RecordFile
 
         ports.claim = EndpointClaim(means.loop, config, node, security, ports.say)
         if config.max_nodes > 1:  # Else its coordinator dies with it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.core.protocol.messages import Heartbeat, NodeGreeted, NodeJoined, RoundStopped
 from holdfast.core.protocol.model import Endpoint, NodeInfo
-from holdfast.node.networked_link import with_address
+from holdfast.engine.networked_link import with_address
 
 INFO = NodeInfo("a", "host-a", slots=1)
 UNKNOWN, KNOWN = Endpoint("", 29500), Endpoint("10.0.0.7", 29500)

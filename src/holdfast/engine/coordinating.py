@@ -45,12 +45,12 @@ from holdfast.core.protocol.messages import (
 )
 from holdfast.core.protocol.model import Term
 from holdfast.core.protocol.naming import on_itself
-from holdfast.node.ports import Exchange, RoundKeys
+from holdfast.engine.ports import Exchange, RoundKeys
 from holdfast.runtime.loop import Inbox
 from holdfast.runtime.timers import Timers
 
 if TYPE_CHECKING:
-    from holdfast.node.engine import Engine
+    from holdfast.engine.engine import Engine
 
 Verdict = Literal["send", "keep", "drop"]
 
