@@ -8,7 +8,7 @@ MUTANTS = (
     Mutant(
         "a free step at every renewal",
         "engine",
-        "node.electing:Electing._carry_out",
+        "engine.electing:Electing._carry_out",
         "            if effect.version:\n",
         "            if True:\n",
         "register",
@@ -17,7 +17,7 @@ MUTANTS = (
     Mutant(
         "an answer is taken for that to a newer request",
         "engine",
-        "node.electing:Electing._write",
+        "engine.electing:Electing._write",
         "self.take(_wrote(reply, nonce))",
         'self.take(_wrote(reply, ""))',
         "watching",
@@ -26,19 +26,19 @@ MUTANTS = (
     Mutant(
         "a frame goes out after its gate has closed",
         "engine",
-        "node.coordinating:Coordinating._tell",
+        "engine.coordinating:Coordinating._tell",
         "    now = self._engine.clock.now()",
         "    self._engine.clock.now(); now = self._decided_at",
         "sleep",
         (9, 30, 14),
         also=(
             (
-                "node.coordinating:Coordinating._step",
+                "engine.coordinating:Coordinating._step",
                 "    effects = step(now)\n",
                 "    self._decided_at = now\n    effects = step(now)\n",
             ),
             (
-                "node.coordinating:Coordinating.speak_again",
+                "engine.coordinating:Coordinating.speak_again",
                 "    unsaid, self._unsaid = ",
                 "    self._decided_at = self._engine.clock.now()\n    unsaid, self._unsaid = ",
             ),
@@ -47,7 +47,7 @@ MUTANTS = (
     Mutant(
         "a lease is renewed on hold though somebody is missing",
         "engine",
-        "node.electing:Electing.gate",
+        "engine.electing:Electing.gate",
         "is_holding = not may_speak(self.state, now) and all_heard(now)",
         "is_holding = True",
         "register",
@@ -65,7 +65,7 @@ MUTANTS = (
     Mutant(
         "the record counts as written before it is",
         "engine",
-        "node.record_keeper:RecordKeeper.keep",
+        "engine.record_keeper:RecordKeeper.keep",
         "    self._write(term, write.ledger, partial(done, write.version))\n",
         "    self._write(term, write.ledger, lambda: None)\n    done(write.version)\n",
         "deaths",
@@ -74,7 +74,7 @@ MUTANTS = (
     Mutant(
         "a coordinator that was elected goes before everybody knows the outcome",
         "engine",
-        "node.elected:Elected.is_needed",
+        "engine.elected:Elected.is_needed",
         "return is_needed(self.election, coordinator)",
         "return False",
         "takeover",
@@ -83,7 +83,7 @@ MUTANTS = (
     Mutant(
         "a node that leaves does not hand its place over",
         "engine",
-        "node.elected:Elected.leave",
+        "engine.elected:Elected.leave",
         "        self.coordinating.decide(HandOverAsked())\n",
         "        pass\n",
         "takeover",
@@ -92,14 +92,14 @@ MUTANTS = (
     Mutant(
         "the old leader's tether is taken for the new one's",
         "engine",
-        "node.elected:Elected.on_connected",
+        "engine.elected:Elected.on_connected",
         "    self._stop_watching()\n",
         "    pass\n",
         "mixed",
         (18,),
         also=(
             (
-                "node.elected:Elected.on_own_tether",
+                "engine.elected:Elected.on_own_tether",
                 "    self._stop_watching()\n",
                 "    pass\n",
             ),
@@ -108,7 +108,7 @@ MUTANTS = (
     Mutant(
         "the tethers of successors are held by the leader's agent alone",
         "engine",
-        "node.elected:Elected._share_tethers",
+        "engine.elected:Elected._share_tethers",
         "    if wanted == self._shared:\n",
         "    if True:\n",
         "takeover",
@@ -117,7 +117,7 @@ MUTANTS = (
     Mutant(
         "a node that leads no more goes on admitting others",
         "engine",
-        "node.elected:Elected.step_down",
+        "engine.elected:Elected.step_down",
         "    self._exchange.closed_because = NOT_LEADING\n",
         "    pass\n",
         "register",
@@ -126,7 +126,7 @@ MUTANTS = (
     Mutant(
         "a coordinator that has stepped down works on",
         "engine",
-        "node.elected:Elected.step_down",
+        "engine.elected:Elected.step_down",
         "        coordinating.close()\n",
         "        pass\n",
         "leader",
@@ -135,7 +135,7 @@ MUTANTS = (
     Mutant(
         "who leads and who follows is not passed on to the election",
         "engine",
-        "node.elected:Elected.on_told",
+        "engine.elected:Elected.on_told",
         "    if isinstance(message, Welcomed) and term >= self._heard:\n",
         "    if False:\n",
         "takeover",
