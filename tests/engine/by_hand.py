@@ -14,8 +14,7 @@ from tools.simulator.timeline import ManualClock
 
 from holdfast.core.coordinator.bootstrap import Beginning
 from holdfast.core.coordinator.liveness import Liveness, Taken
-from holdfast.core.election.io import ElectionEffect, ElectionEvent
-from holdfast.core.election.state import ElectionState
+from holdfast.core.election import ElectionEffect, ElectionEvent, ElectionState
 from holdfast.core.node.io import (
     AllGone,
     EndpointReserved,

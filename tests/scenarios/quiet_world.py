@@ -24,7 +24,7 @@ from tools.simulator.timeline import HostClock
 from holdfast.core.coordinator.bootstrap import Beginning
 from holdfast.core.coordinator.io import Explain
 from holdfast.core.coordinator.liveness import Liveness
-from holdfast.core.election.state import may_speak
+from holdfast.core.election import may_speak
 from holdfast.core.node.io import (
     EndpointReserved,
     EndSpawner,

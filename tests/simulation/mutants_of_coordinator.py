@@ -28,7 +28,7 @@ MUTANTS = (
     Mutant(
         "an unclear write is taken for done",
         "§5.11",
-        "core.election.step:_unclear",
+        "core.election:_unclear",
         "    state.pending.unclear = True\n    return effects + _read(state)",
         "    return _succeeded(state, state.pending, state.token + 1, now)",
         "register",
@@ -37,7 +37,7 @@ MUTANTS = (
     Mutant(
         "an unclear write is taken for failed",
         "§5.11",
-        "core.election.step:_unclear",
+        "core.election:_unclear",
         "    state.pending.unclear = True\n    return effects + _read(state)",
         "    return _failed(state, state.pending, state.seen, state.token, now)",
         "register",
@@ -46,7 +46,7 @@ MUTANTS = (
     Mutant(
         "the term counts from the reply",
         "§5.12",
-        "core.election.step:_succeeded",
+        "core.election:_succeeded",
         "max(state.written_at, pending.sent_at)",
         "now",
         "register",
@@ -55,7 +55,7 @@ MUTANTS = (
     Mutant(
         "the leader speaks on after its term",
         "§5.12",
-        "core.election.state:may_speak",
+        "core.election:may_speak",
         "and now < state.written_at + state.terms.term_s",
         "",
         "leader",
@@ -64,7 +64,7 @@ MUTANTS = (
     Mutant(
         "others take over too early",
         "§5.12",
-        "core.election.claiming:claim_in_turn",
+        "core.election:claim_in_turn",
         "state.moved_at + state.terms.takeover_s",
         "state.moved_at + 0.3 * state.terms.takeover_s",
         "register",
@@ -73,7 +73,7 @@ MUTANTS = (
     Mutant(
         "a claim goes on under the same epoch",
         "§5.12",
-        "core.election.claiming:claim",
+        "core.election:claim",
         "epoch=above.epoch + 1",
         "epoch=above.epoch",
         "leader",
@@ -82,7 +82,7 @@ MUTANTS = (
     Mutant(
         "nobody asks the register who leads",
         "§5.13",
-        "core.election.step:_whom_to_dial",
+        "core.election:_whom_to_dial",
         "    state.tried, state.calling = False, True\n    return _read(state)",
         "    return []",
         "leader",
@@ -109,7 +109,7 @@ MUTANTS = (
     Mutant(
         "leases are held although a member is silent",
         "§5.15",
-        "core.election.state:may_answer",
+        "core.election:may_answer",
         "not (all_heard and now",
         "not (now",
         "register",
@@ -118,7 +118,7 @@ MUTANTS = (
     Mutant(
         "leases are held for ever",
         "§5.15",
-        "core.election.state:may_answer",
+        "core.election:may_answer",
         "not (all_heard and now < state.unheld_at + state.terms.hold_s)",
         "not all_heard",
         "register",
@@ -127,7 +127,7 @@ MUTANTS = (
     Mutant(
         "a leader that resigned takes part in the next election",
         "§5.16",
-        "core.election.step:_sit_out",
+        "core.election:_sit_out",
         "state.sits_out_until = now + 2 * state.terms.takeover_s",
         "state.sits_out_until = 0.0",
         "leader",
@@ -136,7 +136,7 @@ MUTANTS = (
     Mutant(
         "a leader sits out while nobody can see yet that it has resigned",
         "§5.16",
-        "core.election.step:_succeeded",
+        "core.election:_succeeded",
         "        _sit_out(state, now)  # From now on others can see it.\n",
         "",
         "",
@@ -145,7 +145,7 @@ MUTANTS = (
     Mutant(
         "a register that is empty again counts as empty all the time",
         "§5.12",
-        "core.election.step:step",
+        "core.election:step",
         "if event.document is None and state.unanswered:",
         "if False:",
         "emptied twice",

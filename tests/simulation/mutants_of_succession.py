@@ -8,7 +8,7 @@ MUTANTS = (
     Mutant(
         "a silent leader's seat is taken as that of a dead one",
         "§5.12",
-        "core.election.claiming:claim",
+        "core.election:claim",
         'dead = last.left or (last.leader if is_dead(state, last.leader) else "")',
         "dead = last.left or last.leader",
         "leader",
@@ -17,7 +17,7 @@ MUTANTS = (
     Mutant(
         "the seat of a leader that is proven dead is waited for",
         "§5.14",
-        "core.election.claiming:claim",
+        "core.election:claim",
         "dead_seat=last.ledger.leader_seat if dead else None",
         "dead_seat=None",
         "takeover",
@@ -26,7 +26,7 @@ MUTANTS = (
     Mutant(
         "the end of the leader's tether is not taken for its death",
         "§5.12",
-        "core.election.step:_leader_died",
+        "core.election:_leader_died",
         "    state.dead = leader\n",
         "    return []\n",
         "takeover",
@@ -35,7 +35,7 @@ MUTANTS = (
     Mutant(
         "a document that has moved is not seen to have moved",
         "§5.12",
-        "core.election.step:_saw",
+        "core.election:_saw",
         "if state.moved_at is None or token != state.token:",
         "if state.moved_at is None:",
         "watching",
@@ -44,7 +44,7 @@ MUTANTS = (
     Mutant(
         "what the register knows of the last writer is kept for the next",
         "§5.12",
-        "core.election.step:_saw",
+        "core.election:_saw",
         "    if expired:\n",
         "    state.mute |= expired\n    if state.mute:\n",
         "watching",
@@ -53,7 +53,7 @@ MUTANTS = (
     Mutant(
         "nobody may hold after a silence",
         "§5.15",
-        "core.election.claiming:claim_in_turn",
+        "core.election:claim_in_turn",
         "claim(state, now, holder_possible=True)",
         "claim(state, now, holder_possible=False)",
         "register",
@@ -66,7 +66,7 @@ MUTANTS = (
     Mutant(
         "a second takeover forgets that the first leader may hold",
         "§5.15",
-        "core.election.claiming:claim",
+        "core.election:claim",
         "(holder_possible or last.ledger.held)",
         "holder_possible",
         "register",
@@ -79,7 +79,7 @@ MUTANTS = (
     Mutant(
         "a leader without its register and without a hold keeps its own node",
         "§5.15",
-        "core.election.step:_timer",
+        "core.election:_timer",
         "if name == RENEW_TIMER and state.mute and",
         "if False and",
         "takeover",
@@ -92,7 +92,7 @@ MUTANTS = (
     Mutant(
         "an empty register is claimed at once",
         "§5.12",
-        "core.election.step:_saw",
+        "core.election:_saw",
         "is_dead(state, document.leader)) and not lost",
         "is_dead(state, document.leader)) or lost",
         "emptied",
@@ -101,7 +101,7 @@ MUTANTS = (
     Mutant(
         "a claim of an empty register begins at nothing",
         "§5.12",
-        "core.election.claiming:claim",
+        "core.election:claim",
         "last = state.seen or",
         "last = (state.seen if state.token else None) or",
         "emptied",
@@ -110,7 +110,7 @@ MUTANTS = (
     Mutant(
         "a leader gives up because its register was emptied",
         "§5.12",
-        "core.election.step:_resolve",
+        "core.election:_resolve",
         "if document is None and certain and may_speak(state, now):",
         "if False:",
         "emptied",
@@ -119,7 +119,7 @@ MUTANTS = (
     Mutant(
         "a claim goes below a term that nodes have heard of",
         "§5.12",
-        "core.election.claiming:claim",
+        "core.election:claim",
         "above = max(state.above, last.term)",
         "above = last.term",
         "emptied",
@@ -128,7 +128,7 @@ MUTANTS = (
     Mutant(
         "who is told of changes does not look when they stop",
         "§5.12",
-        "core.election.claiming:watch",
+        "core.election:watch",
         "    return [*effects, WakeElection(WATCH_TIMER, after_s)]",
         "    return effects if state.pushes else [*effects, WakeElection(WATCH_TIMER, after_s)]",
         "watching",

@@ -32,7 +32,7 @@ from tools.simulator.spawner import SimulatedSpawner
 from tools.simulator.turns import Turns
 
 from holdfast.core.coordinator.liveness import Liveness
-from holdfast.core.election.state import ElectionState
+from holdfast.core.election import ElectionState
 from holdfast.core.node.io import (
     ClosingAsked,
     NodeEvent,

@@ -20,17 +20,18 @@ from msgspec.structs import replace
 
 from holdfast.core.coordinator.bootstrap import elected
 from holdfast.core.coordinator.io import HandOverAsked
-from holdfast.core.election.io import (
+from holdfast.core.election import (
     DialNodes,
     DialWanted,
     ElectionStarted,
+    ElectionState,
     Lead,
     LeaderTetherEnded,
     NodeLeaves,
     NodesEnded,
     Pointed,
+    is_needed,
 )
-from holdfast.core.election.state import ElectionState, is_needed
 from holdfast.core.node.io import CoordinatorLost, CoordinatorReached, Told
 from holdfast.core.policy.timing import one_dial_s
 from holdfast.core.protocol.errors import UsageError

@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast.core import election
 from holdfast.core.coordinator.io import Resign, Write
-from holdfast.core.election import step as election
-from holdfast.core.election.io import (
+from holdfast.core.election import (
+    FORGOTTEN_AFTER_S,
     Announce,
     Confirm,
     DialNodes,
     ElectionEffect,
     ElectionEvent,
+    ElectionState,
     ElectionTimerFired,
     ForgetRegister,
     Lead,
@@ -37,10 +39,6 @@ from holdfast.core.election.io import (
     WakeElection,
     WatchRegister,
     WriteRegister,
-)
-from holdfast.core.election.state import (
-    FORGOTTEN_AFTER_S,
-    ElectionState,
     gate,
     may_speak,
     snapshot,

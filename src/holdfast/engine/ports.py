@@ -31,8 +31,7 @@ from holdfast.runtime.loop import Clock
 if TYPE_CHECKING:
     from holdfast.core.coordinator.bootstrap import Beginning
     from holdfast.core.coordinator.liveness import Liveness
-    from holdfast.core.election.io import ElectionEffect, ElectionEvent
-    from holdfast.core.election.state import ElectionState
+    from holdfast.core.election import ElectionEffect, ElectionEvent, ElectionState
     from holdfast.core.protocol.document import Document
     from holdfast.registers.register_thread import OnReply
     from holdfast.transport.client import LineHandlers

@@ -72,7 +72,7 @@ OF_THE_ELECTION = {
     "NodeLeaves": "Finish",
     "RegisterForgot": "ForgetRegister",
 }
-"""The same, of events of `core.election.io`, by name: a job without a register has none."""
+"""The same, of events of `core.election`, by name: a job without a register has none."""
 
 
 class StepId(NamedTuple):

@@ -88,7 +88,7 @@ QUIET_SHARE = 0.05
 """No longer than this, or than this share of the node's life, is nothing written (rule 5)."""
 NOTEWORTHY_EVENTS = ("ElectionStarted", "LeaderTetherEnded", "Outranked", "ResignationWanted")
 NOTEWORTHY_EFFECTS = ("Lead", "StepDown", "DialNodes", "NobodyFound", "LearnOutcome", "Announce")
-"""Of `core.election.io`, by name: a job without a register does not load it."""
+"""Of `core.election`, by name: a job without a register does not load it."""
 
 
 class ClockPair(msgspec.Struct, frozen=True):
@@ -159,10 +159,10 @@ class ElectionStep(msgspec.Struct, frozen=True, tag="election", tag_field="machi
     seq: int
     at: float
     before: Any = None
-    """What the node knew (`core.election.state`)."""
+    """What the node knew (`core.election`)."""
     event: Any
     effects: list[Any]
-    """As in `core.election.io`, which a job without a register does not load."""
+    """As in `core.election`, which a job without a register does not load."""
 
 
 class ClockRead(msgspec.Struct, frozen=True, tag="clock", tag_field="machine"):
@@ -563,9 +563,8 @@ def replay(header: JournalHeader, steps: list[Step]) -> Iterator[Divergence]:
 
 def _elect_again(step: ElectionStep) -> tuple[list[Any], list[Any]]:
     """What the election decided at that step, and what it decides of it today."""
-    from holdfast.core.election import step as election
-    from holdfast.core.election.io import ElectionEffect, ElectionEvent
-    from holdfast.core.election.state import ElectionState
+    from holdfast.core import election
+    from holdfast.core.election import ElectionEffect, ElectionEvent, ElectionState
 
     if step.before is None:
         return [], []  # Written before journals held that.

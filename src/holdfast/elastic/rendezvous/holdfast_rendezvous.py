@@ -6,7 +6,7 @@
 
 Settings are those of `--rdzv-conf` (`core.policy.rendezvous_settings`). For `holdfast` any other is
 an error; elsewhere it may be meant for somebody else, and is left alone. Where secrets are found is
-in `node.secret_sources`.
+in `engine.secret_sources`.
 """
 
 from __future__ import annotations

@@ -61,8 +61,7 @@ from holdfast.transport.tether_end import reset_tether
 if TYPE_CHECKING:
     from holdfast.core.coordinator.bootstrap import Beginning
     from holdfast.core.coordinator.liveness import Liveness
-    from holdfast.core.election.io import ElectionEffect, ElectionEvent
-    from holdfast.core.election.state import ElectionState
+    from holdfast.core.election import ElectionEffect, ElectionEvent, ElectionState
 
 log = logging.getLogger(__name__)
 

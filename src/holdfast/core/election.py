@@ -34,56 +34,425 @@ Whoever never saw anything begins a new instance, which is above every older one
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Iterator
+from typing import Literal
+
+from msgspec import Struct, field
 from msgspec.structs import replace
 
-from holdfast.core.election.claiming import claim_in_turn, watch
-from holdfast.core.election.io import (
-    Announce,
-    Confirm,
-    DialNodes,
-    DialWanted,
-    ElectionEffect,
-    ElectionEvent,
-    ElectionStarted,
-    ElectionTimerFired,
-    ForgetRegister,
-    Lead,
-    LeaderTetherEnded,
-    LearnOutcome,
-    LedgerWanted,
-    NobodyFound,
-    NodeLeaves,
-    NodesEnded,
-    OutcomeKnown,
-    Outranked,
-    Pointed,
-    ReadRegister,
-    RegisterForgot,
-    RegisterRead,
-    RegisterUnclear,
-    RegisterWrote,
-    ResignationWanted,
-    StepDown,
-    WakeElection,
-    WriteRegister,
-)
-from holdfast.core.election.state import (
-    FORGOTTEN_AFTER_S,
-    LEAVE_TIMER,
-    RENEW_TIMER,
-    RESIGN_TIMER,
-    WATCH_TIMER,
-    WORTH_SAYING,
-    ElectionState,
-    PendingWrite,
-    is_dead,
-    may_speak,
-    next_document,
-)
+from holdfast.core.coordinator.state import CoordinatorState, is_owed
+from holdfast.core.policy.config import Leases
 from holdfast.core.protocol.document import Document, Ledger
+from holdfast.core.protocol.messages import HeartbeatAnswered, ToNode
+from holdfast.core.protocol.model import Endpoint, Outcome, Record, Term
 from holdfast.core.protocol.naming import host_of
 
+RENEW_TIMER = "renew"
+WATCH_TIMER = "watch"
+RESIGN_TIMER = "resign"
+LEAVE_TIMER = "leave"
+FORGOTTEN_AFTER_S = 60.0
+"""How long latecomers learn the outcome from the register, where it can forget."""
+STAGGER_S = 0.5
+"""How much later each further successor tries."""
+CROWD_S = 1.0
+"""Over how long many nodes that start together spread their first claims: the first one wins,
+and the more there are the sooner it comes."""
+FEW = 8
+"""So many need not spread out."""
+WORTH_SAYING = 2
+"""One lost answer is nothing to speak of; from the second in a row on the user is told."""
 AGAIN = "use another --rdzv-id, or try again in a minute"
+
+# Events.
+
+
+class ElectionStarted(Record, frozen=True):
+    """The node is up: look who leads."""
+
+
+class RegisterRead(Record, frozen=True):
+    """The register's content, or None where nothing was ever written."""
+
+    document: Document | None
+    token: int
+    expired: bool = False
+    """The register itself knows that whoever wrote last has been silent beyond its term."""
+
+
+class RegisterWrote(Record, frozen=True):
+    """The answer to a write: whether it was done, and what is there now."""
+
+    has_set: bool
+    document: Document | None
+    token: int
+    nonce: str = ""
+    """Of the document that was to be written: an answer to an older write means nothing."""
+
+
+class RegisterUnclear(Record, frozen=True):
+    """No answer came, and none will: the request may or may not have been carried out."""
+
+    wrote: bool
+    nonce: str = ""
+    """Of the document that was to be written."""
+    reason: str = ""
+    refused: bool = False
+    """The register will not serve us: asking again is of no use."""
+
+
+class LedgerWanted(Record, frozen=True):
+    """The coordinator wants this written down."""
+
+    version: int
+    ledger: Ledger
+    successors: tuple[str, ...]
+    places: dict[str, Endpoint] = field(default_factory=dict)
+
+
+class LeaderTetherEnded(Record, frozen=True):
+    """All processes of the leader's node are gone."""
+
+    leader: str
+
+
+class DialWanted(Record, frozen=True):
+    """The node has no connection to a coordinator: whom should it try next?"""
+
+
+class NodesEnded(Record, frozen=True):
+    """This node's machine has proven that these, which were there before, have ended."""
+
+    nodes: tuple[str, ...]
+
+
+class Pointed(Record, frozen=True):
+    """A coordinator has welcomed the node: who leads, and who would follow."""
+
+    leader: str
+    successors: tuple[str, ...]
+    places: dict[str, Endpoint] = field(default_factory=dict)
+    """Where each of them can be dialled."""
+    term: Term = Term()
+    """Under which it was said."""
+
+
+class Outranked(Record, frozen=True):
+    """Somebody has heard of a higher term than ours."""
+
+    term: Term
+
+
+class ResignationWanted(Record, frozen=True):
+    """Somebody else should lead, and why; `leaves` if nothing runs on this node any more."""
+
+    reason: str
+    leaves: bool = False
+
+
+class NodeLeaves(Record, frozen=True):
+    """The node has nothing more to do for the job; for a little while others may need it."""
+
+
+class OutcomeKnown(Record, frozen=True):
+    """The job is over, and everybody knows."""
+
+
+class RegisterForgot(Record, frozen=True):
+    """What `ForgetRegister` asked for is arranged, or cannot be."""
+
+
+class ElectionTimerFired(Record, frozen=True):
+    name: str
+
+
+ElectionEvent = (
+    ElectionStarted
+    | RegisterRead
+    | RegisterWrote
+    | RegisterUnclear
+    | LedgerWanted
+    | LeaderTetherEnded
+    | DialWanted
+    | NodesEnded
+    | Pointed
+    | Outranked
+    | ResignationWanted
+    | NodeLeaves
+    | OutcomeKnown
+    | RegisterForgot
+    | ElectionTimerFired
+)
+
+# Effects.
+
+
+class ReadRegister(Record, frozen=True):
+    """`RegisterRead` follows, or `RegisterUnclear` when no answer came."""
+
+
+class WriteRegister(Record, frozen=True):
+    """Compare-and-set. `RegisterWrote` follows, or `RegisterUnclear` when no answer came."""
+
+    document: Document
+    token: int
+
+
+class WatchRegister(Record, frozen=True):
+    """Have every change of the register told as `RegisterRead`, or no longer.
+
+    `RegisterUnclear` follows when that breaks off.
+    """
+
+    on: bool
+
+
+class ForgetRegister(Record, frozen=True):
+    """Have the register forget the job after this long; `RegisterForgot` follows."""
+
+    after_s: float
+
+
+class Lead(Record, frozen=True):
+    """Be the coordinator from now on, beginning with what is written down.
+
+    `holder_possible` is set when an earlier one may still be holding leases; `dead` is the node
+    of one of whose end there is proof, and `dead_seat` its seat in the round, if it had one.
+    """
+
+    document: Document
+    holder_possible: bool
+    dead: str = ""
+    dead_seat: int | None = None
+
+
+class Confirm(Record, frozen=True):
+    """Tell the coordinator that this version is written down."""
+
+    version: int
+
+
+class StepDown(Record, frozen=True):
+    """Be the coordinator no more: forget its state, close its connections."""
+
+    reason: str
+
+
+class DialNodes(Record, frozen=True):
+    """Dial these nodes, all at once: one of them leads, or may lead by now."""
+
+    nodes: tuple[str, ...]
+    endpoints: tuple[Endpoint, ...] = ()
+    """Where those can be dialled of whom it is known."""
+
+
+class NobodyFound(Record, frozen=True):
+    """There is nobody to dial, and why; `permanent` if that will not change."""
+
+    reason: str
+    permanent: bool = False
+
+
+class Announce(Record, frozen=True):
+    """Something that the user should know."""
+
+    text: str
+
+
+class LearnOutcome(Record, frozen=True):
+    """The job is over already, by what was written under this term."""
+
+    outcome: Outcome
+    term: Term
+
+
+class WakeElection(Record, frozen=True):
+    """Come back with `ElectionTimerFired` after this long; replaces one of that name."""
+
+    name: str
+    after_s: float
+
+
+ElectionEffect = (
+    ReadRegister
+    | WriteRegister
+    | WatchRegister
+    | ForgetRegister
+    | Lead
+    | Confirm
+    | StepDown
+    | DialNodes
+    | NobodyFound
+    | LearnOutcome
+    | Announce
+    | WakeElection
+)
+
+# The state.
+
+
+class PendingWrite(Struct, omit_defaults=True):
+    """A write whose fate is not known yet."""
+
+    purpose: Literal["claim", "renew", "resign"]
+    document: Document
+    token: int
+    sent_at: float
+    version: int = 0
+    holder_possible: bool = True
+    dead: str = ""
+    dead_seat: int | None = None
+    unclear: bool = False
+    """No answer came, and none will: it has to be found out."""
+
+
+class ElectionState(Struct, omit_defaults=True):
+    """What one node knows about who leads."""
+
+    node: str
+    terms: Leases
+    crowd: int = 1
+    """How many nodes there may be."""
+    instance: int = 1
+    """Of a job of which nothing is known; a later one is larger."""
+    place: Endpoint | None = None
+    """Where this node can be dialled."""
+    pushes: bool = False
+    """Whether the register tells of its changes, if it is asked to."""
+    can_forget: bool = False
+    """Whether the register forgets the job by itself, if it is asked to."""
+    resign_s: float = 3.0
+    """How long a node that is done waits until its place is handed over."""
+    seen: Document | None = None
+    """The last document that was there."""
+    token: int = 0
+    moved_at: float | None = None
+    """When the document was last seen to change, on our clock."""
+    freed_at: float | None = None
+    """Since when nobody has led for certain, as far as it was seen here."""
+    pending: PendingWrite | None = None
+    leading: Document | None = None
+    """What we last wrote, while we lead."""
+    written_at: float = 0.0
+    """When we sent the last write that succeeded."""
+    mute: bool = False
+    """Beyond its term, and without a right to hold: a heartbeat went unanswered for that."""
+    unheld_at: float = 0.0
+    """When a heartbeat was last answered without a hold."""
+    wanted: LedgerWanted | None = None
+    leader: str = ""
+    successors: tuple[str, ...] = ()
+    places: dict[str, Endpoint] = field(default_factory=dict)
+    tried: bool = False
+    """All that were known have been dialled: the register is next."""
+    calling: bool = False
+    """The node waits to be told whom to dial."""
+    dead: str = ""
+    """The leader of whose end there is proof."""
+    ended: frozenset[str] = frozenset()
+    """Nodes that have ended on this machine, by proof: one of them may have been the leader."""
+    above: Term = Term()
+    """The highest term that is known of: a claim goes above it, whatever the register says."""
+    writes: int = 0
+    leaves: bool = False
+    """Nothing of any round is on this node any more."""
+    is_over: bool = False
+    """The job is over, and everybody knows."""
+    resigns: bool = False
+    """It is to give its place away when the write that is under way has been answered."""
+    welcomed: bool = False
+    """A coordinator has known this node."""
+    leaving: bool = False
+    """The node is done, and for a little while others may need it."""
+    retiring: bool = False
+    """The register is being asked to forget the job: nothing else matters any more."""
+    forgotten: bool = False
+    sits_out_until: float = 0.0
+    read_pending: bool = False
+    watching: bool = False
+    unanswered: int = 0
+    """How many requests in a row the register has not answered."""
+
+
+# Questions.
+
+
+def is_dead(state: ElectionState, leader: str) -> bool:
+    """Whether there is proof that nothing of this node runs, and so holds or speaks, any more."""
+    return bool(leader) and (leader == state.dead or leader in state.ended)
+
+
+def snapshot(state: ElectionState) -> ElectionState:
+    """What is known at this moment, for a journal: what comes later does not change it."""
+    pending = state.pending
+    return replace(state, pending=replace(pending) if pending is not None else None)
+
+
+def may_speak(state: ElectionState, now: float) -> bool:
+    """Whether the term still lasts. Asked when a frame is sent."""
+    return state.leading is not None and now < state.written_at + state.terms.term_s
+
+
+def is_needed(state: ElectionState, coordinator: CoordinatorState | None) -> bool:
+    """Whether others still need this node, though it is done; it may be the coordinator."""
+    if state.retiring:
+        return not state.forgotten
+    if coordinator is not None and is_owed(coordinator):
+        return True
+    # What has to be written first may never be: the register may be out of reach.
+    is_unwritten = coordinator is not None and coordinator.outcome is not None
+    return state.leaving and (is_unwritten or is_resigning(state))
+
+
+def is_resigning(state: ElectionState) -> bool:
+    if state.is_over and state.unanswered:
+        return False  # It would only have been tidied up.
+    return state.resigns or (state.pending is not None and state.pending.purpose == "resign")
+
+
+def may_answer(state: ElectionState, all_heard: bool, now: float) -> bool:
+    """Whether a heartbeat may be answered: in term, or on hold with nobody missing."""
+    if may_speak(state, now):
+        state.unheld_at = now
+        return True
+    if state.leading is None or state.leading.ledger.size == 0:
+        return False
+    state.mute = not (all_heard and now < state.unheld_at + state.terms.hold_s)
+    return not state.mute
+
+
+def gate(
+    state: ElectionState, message: ToNode, all_heard: bool, now: float
+) -> Literal["send", "keep", "drop"]:
+    """What becomes of a frame that the coordinator wants to send: asked when it is sent.
+
+    What may not be said now is kept until the term is renewed, and forgotten with it.
+    """
+    if isinstance(message, HeartbeatAnswered):
+        return "send" if may_answer(state, all_heard, now) else "drop"
+    return "send" if may_speak(state, now) else "keep"
+
+
+def next_document(state: ElectionState, last: Document, **changes: object) -> Document:
+    """The document after that one, by this node: unlike any other that was ever written."""
+    state.writes += 1
+    places = dict(last.places)
+    if state.place is not None:
+        places[state.node] = state.place
+    unique = {
+        "counter": last.counter + 1,
+        "nonce": f"{state.node}/{state.writes}",
+        "leader": state.node,
+        "left": "",
+        "places": places,
+    }
+    document = replace(last, **{**unique, **changes})
+    known = (document.leader, *document.successors)
+    return replace(document, places={n: p for n, p in document.places.items() if n in known})
+
+
+# Steps.
 
 
 def step(state: ElectionState, event: ElectionEvent, now: float) -> list[ElectionEffect]:
@@ -462,3 +831,108 @@ def _call(state: ElectionState) -> list[ElectionEffect]:
     nodes = _candidates(state)
     places = [state.places[name] for name in nodes if name in state.places]
     return [DialNodes(nodes, tuple(places))]
+
+
+# Taking over.
+
+
+def watch(state: ElectionState, now: float) -> list[ElectionEffect]:
+    """Successors keep an eye on the register; the others leave it alone, unless they seek."""
+    wanted = state.leading is None and (state.node in state.successors or state.calling)
+    effects: list[ElectionEffect] = []
+    if state.pushes and wanted != state.watching:
+        state.watching = wanted
+        effects.append(WatchRegister(wanted))
+    if not wanted:
+        return effects
+    after_s = state.terms.term_s / 3
+    if state.moved_at is not None:
+        overdue_s = state.moved_at + state.terms.takeover_s + turn(state) - now
+        # Where every sign of life is told, there is nothing to look for before it is overdue.
+        sooner = 0 < overdue_s < after_s
+        after_s = overdue_s if sooner or (state.pushes and overdue_s > after_s) else after_s
+    return [*effects, WakeElection(WATCH_TIMER, after_s)]
+
+
+def turn(state: ElectionState) -> float:
+    """How long after the first this node may try, so that not all do at once."""
+    if state.seen is None:
+        return CROWD_S * (_spread(state) - 1) / 4 if state.crowd > FEW else 0.0
+    if state.seen.leader in state.ended:
+        return 0.0  # Nobody knows it but who is on that machine.
+    if state.node in state.successors:
+        return state.successors.index(state.node) * STAGGER_S
+    return (len(state.successors) + _spread(state)) * STAGGER_S
+
+
+def _spread(state: ElectionState) -> float:
+    return 1 + 4 * zlib.crc32(f"{state.node}/{state.writes}".encode()) / 2**32
+
+
+def claim_in_turn(state: ElectionState, now: float, *, free: bool) -> list[ElectionEffect]:
+    """Claim the place, if it is free and it is our turn; else look again when it may be.
+
+    It is `free` if nobody holds it for certain, and not only by silence.
+    """
+    since = state.freed_at if state.freed_at is not None else now
+    state.freed_at = since if free else None
+    if now < state.sits_out_until:
+        return [WakeElection(WATCH_TIMER, state.sits_out_until - now)] if state.calling else []
+    is_wanted = state.node in state.successors or state.calling
+    if state.seen is not None and not (is_wanted or state.seen.leader in state.ended):
+        return []
+    if not free:
+        assert state.moved_at is not None, "it was looked at"
+        due = state.moved_at + state.terms.takeover_s + turn(state)
+        return claim(state, now, holder_possible=True) if now >= due else []
+    due = since + turn(state)
+    if now >= due:
+        return claim(state, now, holder_possible=False)
+    later = WakeElection(WATCH_TIMER, due - now)
+    return [later] if state.seen is None else [*watch(state, now), later]
+
+
+def claim(state: ElectionState, now: float, *, holder_possible: bool) -> list[ElectionEffect]:
+    last = state.seen or Document(state.instance, 0, 0, "", "")
+    above = max(state.above, last.term)
+    dead = last.left or (last.leader if is_dead(state, last.leader) else "")
+    # That the last one is dead or has resigned says nothing of one before it.
+    held = bool(last.ledger.size) and (holder_possible or last.ledger.held)
+    claim = next_document(
+        state,
+        last,
+        instance=above.instance,
+        epoch=above.epoch + 1,
+        # Whose seat it is has to be found out for the new leader.
+        ledger=replace(last.ledger, leader_seat=None, held=held),
+    )
+    state.pending = PendingWrite(
+        "claim",
+        claim,
+        state.token,
+        now,
+        holder_possible=held,
+        dead=dead,
+        dead_seat=last.ledger.leader_seat if dead else None,
+    )
+    return [WriteRegister(claim, state.token)]
+
+
+# What is always true.
+
+
+def broken_invariants(state: ElectionState) -> Iterator[str]:
+    """What should be true and is not, in words."""
+    leading, pending = state.leading, state.pending
+    if leading is not None and leading.leader != state.node:
+        yield f"this node leads by a document that names {leading.leader or 'nobody'}"
+    if pending is not None and pending.purpose == "renew" and leading is None:
+        yield "a term is renewed that is over"
+    if pending is not None and pending.purpose != "renew" and leading is not None:
+        yield f"a leader writes a {pending.purpose}"
+    if state.wanted is not None and leading is None:
+        yield "something waits to be written for a coordinator that is not there"
+    if leading is not None and state.calling:
+        yield "a leader looks for a coordinator"
+    if state.forgotten and not state.retiring:
+        yield "the register forgot a job that is not over"

@@ -1,12 +1,12 @@
-"""Who is the coordinator: the rules of `core.election.step`, on an imaginary register."""
+"""Who is the coordinator: the rules of `core.election`, on an imaginary register."""
 
 from __future__ import annotations
 
 import pytest
 from msgspec import structs
 
-from holdfast.core.election import step as election
-from holdfast.core.election.io import (
+from holdfast.core import election
+from holdfast.core.election import (
     Announce,
     Confirm,
     DialNodes,
@@ -14,6 +14,7 @@ from holdfast.core.election.io import (
     ElectionEffect,
     ElectionEvent,
     ElectionStarted,
+    ElectionState,
     ElectionTimerFired,
     ForgetRegister,
     Lead,
@@ -36,8 +37,11 @@ from holdfast.core.election.io import (
     WakeElection,
     WatchRegister,
     WriteRegister,
+    gate,
+    is_needed,
+    may_answer,
+    may_speak,
 )
-from holdfast.core.election.state import ElectionState, gate, is_needed, may_answer, may_speak
 from holdfast.core.policy.config import Leases
 from holdfast.core.protocol.document import Document, Ledger
 from holdfast.core.protocol.messages import HeartbeatAnswered, StopRound
