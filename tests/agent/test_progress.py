@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from holdfast.engine.progress import JobProgress
+from holdfast.agent.progress import JobProgress
 from tools.simulator.timeline import ManualClock
 
 from holdfast.core.coordinator.bootstrap import Beginning

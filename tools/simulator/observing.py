@@ -28,6 +28,7 @@ from tools.simulator.facts import (
 )
 
 from holdfast.core import election
+from holdfast.core.border import Depose
 from holdfast.core.coordinator import validate as coordinator_validate
 from holdfast.core.coordinator.bootstrap import Beginning
 from holdfast.core.coordinator.io import CoordinatorEffect, Explain, OperatorAsked, Tell
@@ -47,7 +48,7 @@ from holdfast.core.election import (
     ElectionEffect,
     ElectionEvent,
     ElectionState,
-    Outranked,
+    Role,
     StepDown,
     may_speak,
 )
@@ -306,8 +307,8 @@ class Observer:
             if isinstance(effect, StepDown) and state is not None:
                 text = f"coordinates no more: {effect.reason}"
                 self._cluster.tell_story(process.machine, text)
-                resigned = state.pending is not None and state.pending.purpose == "resign"
-                in_term = at < state.written_at + state.terms.term_s
-                why = (resigned, in_term, isinstance(event, Outranked))
+                resigned = state.role is Role.RESIGNING
+                in_term = at < state.written_at + state.leases.term_s
+                why = (resigned, in_term, isinstance(event, Depose))
                 now = self._cluster.timeline.now
                 self._cluster.note(SteppedDown(now, process.host, process.node, *why))

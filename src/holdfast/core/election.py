@@ -1,8 +1,13 @@
-"""Who is the coordinator, where nodes find and replace each other through a register.
+"""The election: which node is the coordinator, where nodes replace each other through a register.
 
 A register is one document with compare-and-set: `read() -> (document, token)` and
 `write(document, token) -> (document, token, has_set)`. Some can do more: tell of every change
-by themselves, or know that the last writer has fallen silent. This machine runs on every node.
+by themselves, or know that the last writer has fallen silent. This machine runs on every node:
+
+                   claims                    written
+    follower ───────────────▶ candidate ───────────────▶ leader ──▶ resigning
+        ▲                         │ another was first       │ outranked,   │ written, or
+        └─────────────────────────┴─────────────────────────┴ replaced ────┘ another was first
 
 Rules
 9.  The document is small; at rest only the leader writes, and only successors read.
@@ -19,33 +24,49 @@ Rules
     leader was, where the machine proves that it has ended (`core.node.liveness_locks`).
 13. A node that lost the leader dials it and the successors, and asks the register only then.
 15. Register out of reach: *hold*. Heartbeats of the running round are still answered while all
-    its members are heard, for `hold_s` after the last answer that needed no hold. Nothing else.
-16. A leader that resigns gives the place away and sits out one election.
+    its members are heard, for `hold_s` after the end of the term. Nothing else.
+16. A leader that resigns names nobody and sits out one election.
 
 Why 12 is safe: the leader counts from when it sent, the others from when they saw, which is
 later; and term_s(1+d) < takeover_s, so the old term is over before a new one can begin.
 
 A register that lost its content (a store that was restarted empty) is written again by the leader
-within its term: nobody else can have taken its place. Others wait for that as for any sign of
+within its term: nobody else can have taken over. Others wait for that as for any sign of
 life, and then claim from what they saw last, above every term that they know of. They wait anew
 where it was out of reach since: it may have held somebody's claim and lost its content again.
-Whoever never saw anything begins a new instance, which is above every older one.
+A node that never saw anything begins a new instance, which is above every older one.
+
+Not all may claim at once: there may be thousands. Successors go one after the other, other nodes
+that seek a coordinator after them, and a crowd that finds nothing at all spreads out.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from enum import Enum
 from typing import Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from holdfast.core.border import (
+    CoordinatorLost,
+    Depose,
+    Dial,
+    KnowEnded,
+    Resign,
+    Retire,
+    Say,
+    Told,
+    Write,
+    Written,
+)
 from holdfast.core.coordinator.state import CoordinatorState, is_owed
 from holdfast.core.policy.config import Leases
 from holdfast.core.protocol.document import Document, Ledger
-from holdfast.core.protocol.messages import HeartbeatAnswered, ToNode
-from holdfast.core.protocol.model import Endpoint, Outcome, Record, Term
+from holdfast.core.protocol.messages import CloseJob, HeartbeatAnswered, ToNode, Welcomed
+from holdfast.core.protocol.model import Endpoint, Record, Term
 from holdfast.core.protocol.naming import host_of
 
 RENEW_TIMER = "renew"
@@ -65,7 +86,7 @@ WORTH_SAYING = 2
 """One lost answer is nothing to speak of; from the second in a row on the user is told."""
 AGAIN = "use another --rdzv-id, or try again in a minute"
 
-# Events.
+# Events, beside those that come from the other machines of the node (`core.border`).
 
 
 class ElectionStarted(Record, frozen=True):
@@ -78,7 +99,7 @@ class RegisterRead(Record, frozen=True):
     document: Document | None
     token: int
     expired: bool = False
-    """The register itself knows that whoever wrote last has been silent beyond its term."""
+    """The register itself knows that the last writer has been silent beyond its term."""
 
 
 class RegisterWrote(Record, frozen=True):
@@ -102,13 +123,8 @@ class RegisterUnclear(Record, frozen=True):
     """The register will not serve us: asking again is of no use."""
 
 
-class LedgerWanted(Record, frozen=True):
-    """The coordinator wants this written down."""
-
-    version: int
-    ledger: Ledger
-    successors: tuple[str, ...]
-    places: dict[str, Endpoint] = field(default_factory=dict)
+class RegisterForgot(Record, frozen=True):
+    """What `ForgetRegister` asked for is arranged, or cannot be."""
 
 
 class LeaderTetherEnded(Record, frozen=True):
@@ -117,75 +133,29 @@ class LeaderTetherEnded(Record, frozen=True):
     leader: str
 
 
-class DialWanted(Record, frozen=True):
-    """The node has no connection to a coordinator: whom should it try next?"""
+class HoldJudged(Record, frozen=True):
+    """The leader was to answer a heartbeat beyond its term: whether it may (`may_send`)."""
 
-
-class NodesEnded(Record, frozen=True):
-    """This node's machine has proven that these, which were there before, have ended."""
-
-    nodes: tuple[str, ...]
-
-
-class Pointed(Record, frozen=True):
-    """A coordinator has welcomed the node: who leads, and who would follow."""
-
-    leader: str
-    successors: tuple[str, ...]
-    places: dict[str, Endpoint] = field(default_factory=dict)
-    """Where each of them can be dialled."""
-    term: Term = Term()
-    """Under which it was said."""
-
-
-class Outranked(Record, frozen=True):
-    """Somebody has heard of a higher term than ours."""
-
-    term: Term
-
-
-class ResignationWanted(Record, frozen=True):
-    """Somebody else should lead, and why; `leaves` if nothing runs on this node any more."""
-
-    reason: str
-    leaves: bool = False
+    allowed: bool
 
 
 class NodeLeaves(Record, frozen=True):
     """The node has nothing more to do for the job; for a little while others may need it."""
 
 
-class OutcomeKnown(Record, frozen=True):
-    """The job is over, and everybody knows."""
-
-
-class RegisterForgot(Record, frozen=True):
-    """What `ForgetRegister` asked for is arranged, or cannot be."""
-
-
 class ElectionTimerFired(Record, frozen=True):
+    """A timer that was asked for with `WakeElection` has run out."""
+
     name: str
 
 
 ElectionEvent = (
-    ElectionStarted
-    | RegisterRead
-    | RegisterWrote
-    | RegisterUnclear
-    | LedgerWanted
-    | LeaderTetherEnded
-    | DialWanted
-    | NodesEnded
-    | Pointed
-    | Outranked
-    | ResignationWanted
-    | NodeLeaves
-    | OutcomeKnown
-    | RegisterForgot
-    | ElectionTimerFired
-)
+    ElectionStarted | RegisterRead | RegisterWrote | RegisterUnclear | RegisterForgot
+    | LeaderTetherEnded | HoldJudged | NodeLeaves | ElectionTimerFired
+    | Write | Resign | Depose | Retire | Dial | KnowEnded | Told
+)  # fmt: skip
 
-# Effects.
+# Effects, beside those that are events of the other machines.
 
 
 class ReadRegister(Record, frozen=True):
@@ -227,10 +197,8 @@ class Lead(Record, frozen=True):
     dead_seat: int | None = None
 
 
-class Confirm(Record, frozen=True):
-    """Tell the coordinator that this version is written down."""
-
-    version: int
+class Renewed(Record, frozen=True):
+    """The term lasts longer: the coordinator may say what it could not."""
 
 
 class StepDown(Record, frozen=True):
@@ -247,26 +215,6 @@ class DialNodes(Record, frozen=True):
     """Where those can be dialled of whom it is known."""
 
 
-class NobodyFound(Record, frozen=True):
-    """There is nobody to dial, and why; `permanent` if that will not change."""
-
-    reason: str
-    permanent: bool = False
-
-
-class Announce(Record, frozen=True):
-    """Something that the user should know."""
-
-    text: str
-
-
-class LearnOutcome(Record, frozen=True):
-    """The job is over already, by what was written under this term."""
-
-    outcome: Outcome
-    term: Term
-
-
 class WakeElection(Record, frozen=True):
     """Come back with `ElectionTimerFired` after this long; replaces one of that name."""
 
@@ -275,34 +223,36 @@ class WakeElection(Record, frozen=True):
 
 
 ElectionEffect = (
-    ReadRegister
-    | WriteRegister
-    | WatchRegister
-    | ForgetRegister
-    | Lead
-    | Confirm
-    | StepDown
-    | DialNodes
-    | NobodyFound
-    | LearnOutcome
-    | Announce
-    | WakeElection
-)
+    ReadRegister | WriteRegister | WatchRegister | ForgetRegister | Lead | Renewed | StepDown
+    | DialNodes | WakeElection | Written | CoordinatorLost | Told | Say
+)  # fmt: skip
 
 # The state.
 
+Verdict = Literal["send", "keep", "drop"]
 
-class PendingWrite(Struct, omit_defaults=True):
+
+class Role(Enum):
+    """What a node is in the election; the leader is the coordinator."""
+
+    FOLLOWER = "follower"
+    CANDIDATE = "candidate"
+    """Its claim is being written."""
+    LEADER = "leader"
+    RESIGNING = "resigning"
+    """It coordinates no more; that is being written."""
+
+
+class PendingWrite(Struct, frozen=True, omit_defaults=True):
     """A write whose fate is not known yet."""
 
-    purpose: Literal["claim", "renew", "resign"]
     document: Document
     token: int
     sent_at: float
     version: int = 0
-    holder_possible: bool = True
-    dead: str = ""
-    dead_seat: int | None = None
+    """What of the coordinator's is in it, to be confirmed."""
+    lead: Lead | None = None
+    """A candidate's: what comes of its success."""
     unclear: bool = False
     """No answer came, and none will: it has to be found out."""
 
@@ -311,42 +261,42 @@ class ElectionState(Struct, omit_defaults=True):
     """What one node knows about who leads."""
 
     node: str
-    terms: Leases
-    crowd: int = 1
+    leases: Leases
+    nodes_max: int = 1
     """How many nodes there may be."""
     instance: int = 1
     """Of a job of which nothing is known; a later one is larger."""
-    place: Endpoint | None = None
+    endpoint: Endpoint | None = None
     """Where this node can be dialled."""
-    pushes: bool = False
+    can_watch: bool = False
     """Whether the register tells of its changes, if it is asked to."""
     can_forget: bool = False
     """Whether the register forgets the job by itself, if it is asked to."""
     resign_s: float = 3.0
-    """How long a node that is done waits until its place is handed over."""
+    """How long a node that is done waits until another one leads."""
+
+    role: Role = Role.FOLLOWER
     seen: Document | None = None
-    """The last document that was there."""
+    """The last document that was there; a leader's own."""
     token: int = 0
     moved_at: float | None = None
     """When the document was last seen to change, on our clock."""
-    freed_at: float | None = None
+    leaderless_since: float | None = None
     """Since when nobody has led for certain, as far as it was seen here."""
     pending: PendingWrite | None = None
-    leading: Document | None = None
-    """What we last wrote, while we lead."""
     written_at: float = 0.0
     """When we sent the last write that succeeded."""
-    mute: bool = False
-    """Beyond its term, and without a right to hold: a heartbeat went unanswered for that."""
-    unheld_at: float = 0.0
-    """When a heartbeat was last answered without a hold."""
-    wanted: LedgerWanted | None = None
+    hold_over: bool = False
+    """Beyond its term, and without a right to hold."""
+    wanted: Write | None = None
+    """What the coordinator wants written next."""
     leader: str = ""
     successors: tuple[str, ...] = ()
-    places: dict[str, Endpoint] = field(default_factory=dict)
-    tried: bool = False
+    endpoints: dict[str, Endpoint] = field(default_factory=dict)
+    """Where those can be dialled."""
+    dialled: bool = False
     """All that were known have been dialled: the register is next."""
-    calling: bool = False
+    seeking: bool = False
     """The node waits to be told whom to dial."""
     dead: str = ""
     """The leader of whose end there is proof."""
@@ -360,7 +310,7 @@ class ElectionState(Struct, omit_defaults=True):
     is_over: bool = False
     """The job is over, and everybody knows."""
     resigns: bool = False
-    """It is to give its place away when the write that is under way has been answered."""
+    """It is to resign when the write that is under way has been answered."""
     welcomed: bool = False
     """A coordinator has known this node."""
     leaving: bool = False
@@ -375,23 +325,28 @@ class ElectionState(Struct, omit_defaults=True):
     """How many requests in a row the register has not answered."""
 
 
-# Questions.
-
-
-def is_dead(state: ElectionState, leader: str) -> bool:
-    """Whether there is proof that nothing of this node runs, and so holds or speaks, any more."""
-    return bool(leader) and (leader == state.dead or leader in state.ended)
-
-
-def snapshot(state: ElectionState) -> ElectionState:
-    """What is known at this moment, for a journal: what comes later does not change it."""
-    pending = state.pending
-    return replace(state, pending=replace(pending) if pending is not None else None)
+# Queries: they change nothing.
 
 
 def may_speak(state: ElectionState, now: float) -> bool:
     """Whether the term still lasts. Asked when a frame is sent."""
-    return state.leading is not None and now < state.written_at + state.terms.term_s
+    return state.role is Role.LEADER and now < state.written_at + state.leases.term_s
+
+
+def may_send(
+    state: ElectionState, message: ToNode, all_heard: Callable[[float], bool], now: float
+) -> Verdict:
+    """What becomes of a message of the coordinator's, asked when it is sent.
+
+    "keep": until the term is renewed. Beyond it a heartbeat may be answered on hold: while all
+    members of the round are heard, which costs something to find out.
+    """
+    if may_speak(state, now):
+        return "send"
+    if not isinstance(message, HeartbeatAnswered):
+        return "keep"
+    held_until = state.written_at + state.leases.term_s + state.leases.hold_s
+    return "send" if _has_round(state) and now < held_until and all_heard(now) else "drop"
 
 
 def is_needed(state: ElectionState, coordinator: CoordinatorState | None) -> bool:
@@ -402,54 +357,19 @@ def is_needed(state: ElectionState, coordinator: CoordinatorState | None) -> boo
         return True
     # What has to be written first may never be: the register may be out of reach.
     is_unwritten = coordinator is not None and coordinator.outcome is not None
-    return state.leaving and (is_unwritten or is_resigning(state))
-
-
-def is_resigning(state: ElectionState) -> bool:
+    is_resigning = state.resigns or state.role is Role.RESIGNING
     if state.is_over and state.unanswered:
-        return False  # It would only have been tidied up.
-    return state.resigns or (state.pending is not None and state.pending.purpose == "resign")
+        is_resigning = False  # It would only have been tidied up.
+    return state.leaving and (is_unwritten or is_resigning)
 
 
-def may_answer(state: ElectionState, all_heard: bool, now: float) -> bool:
-    """Whether a heartbeat may be answered: in term, or on hold with nobody missing."""
-    if may_speak(state, now):
-        state.unheld_at = now
-        return True
-    if state.leading is None or state.leading.ledger.size == 0:
-        return False
-    state.mute = not (all_heard and now < state.unheld_at + state.terms.hold_s)
-    return not state.mute
+def _has_round(state: ElectionState) -> bool:
+    return state.role is Role.LEADER and state.seen is not None and state.seen.ledger.size > 0
 
 
-def gate(
-    state: ElectionState, message: ToNode, all_heard: bool, now: float
-) -> Literal["send", "keep", "drop"]:
-    """What becomes of a frame that the coordinator wants to send: asked when it is sent.
-
-    What may not be said now is kept until the term is renewed, and forgotten with it.
-    """
-    if isinstance(message, HeartbeatAnswered):
-        return "send" if may_answer(state, all_heard, now) else "drop"
-    return "send" if may_speak(state, now) else "keep"
-
-
-def next_document(state: ElectionState, last: Document, **changes: object) -> Document:
-    """The document after that one, by this node: unlike any other that was ever written."""
-    state.writes += 1
-    places = dict(last.places)
-    if state.place is not None:
-        places[state.node] = state.place
-    unique = {
-        "counter": last.counter + 1,
-        "nonce": f"{state.node}/{state.writes}",
-        "leader": state.node,
-        "left": "",
-        "places": places,
-    }
-    document = replace(last, **{**unique, **changes})
-    known = (document.leader, *document.successors)
-    return replace(document, places={n: p for n, p in document.places.items() if n in known})
+def _is_dead(state: ElectionState, leader: str) -> bool:
+    """Whether there is proof that nothing of this node runs, and so holds or speaks, any more."""
+    return bool(leader) and (leader == state.dead or leader in state.ended)
 
 
 # Steps.
@@ -462,61 +382,80 @@ def step(state: ElectionState, event: ElectionEvent, now: float) -> list[Electio
         return []
     match event:
         case RegisterRead():
-            state.read_pending = False
-            if event.document is None and state.unanswered:
-                state.moved_at = None  # It may have held something meanwhile, and lost that too.
-            return _in_reach(state) + _saw(
-                state, event.document, event.token, now, expired=event.expired
-            )
+            return _read(state, event, now)
         case RegisterWrote():
             return _in_reach(state) + _wrote(state, event, now)
+        case RegisterUnclear():
+            return _unclear(state, event, now)
         case ElectionTimerFired():
             return _timer(state, event.name, now)
         case ElectionStarted():
-            return _read(state)
-        case RegisterUnclear():
-            return _unclear(state, event, now)
-        case LedgerWanted():
+            return _ask_register(state)
+        case Write():
             # What a coordinator wanted whose term is over must not be written in the next one.
-            state.wanted = event if state.leading is not None else None
+            state.wanted = event if state.role is Role.LEADER else None
             return _write_next(state, now)
+        case HoldJudged():
+            state.hold_over = _has_round(state) and not event.allowed
         case LeaderTetherEnded():
             return _leader_died(state, event.leader, now)
-        case NodesEnded():
+        case KnowEnded():
             state.ended |= set(event.nodes)
-            return _looks_again(state, now)
-        case DialWanted():
-            return _whom_to_dial(state, now)
-        case Pointed():
-            state.leader, state.successors = event.leader, event.successors
-            state.places = event.places
-            state.above = max(state.above, event.term)
-            state.calling = state.tried = False
-            state.welcomed = True
-            return watch(state, now)
-        case Outranked():
+            return _look_again(state, now)
+        case Dial():
+            return _whom_to_dial(state)
+        case Told(message=Welcomed() as welcome):
+            return _welcomed(state, welcome, event.term, now)
+        case Depose():
             state.above = max(state.above, event.term)
             return _step_down(state, "another coordinator leads by now")
-        case ResignationWanted():
+        case Resign():
             state.leaves = event.leaves
             return _resign(state, now)
         case NodeLeaves():
             state.leaving = True
             return [WakeElection(LEAVE_TIMER, state.resign_s)]
-        case OutcomeKnown():
+        case Retire():
             return _retire(state, now)
-        case RegisterForgot():
-            return []
+    return []
+
+
+def _timer(state: ElectionState, name: str, now: float) -> list[ElectionEffect]:
+    if name == RENEW_TIMER and state.hold_over and state.pending and not may_speak(state, now):
+        # Its own node, too, has to look for the one that may lead by now.
+        return _step_down(state, "its register was out of reach for too long")
+    if name == RENEW_TIMER and state.role is Role.LEADER:
+        return [*_write_next(state, now, renew=True), _renew_later(state)]
+    if name == RESIGN_TIMER:
+        return _resign(state, now)
+    if name == LEAVE_TIMER:
+        state.leaving = False
+    is_idle = state.role is Role.FOLLOWER
+    if name == WATCH_TIMER and (is_idle or (state.pending is not None and state.pending.unclear)):
+        return _ask_register(state)
+    return []
+
+
+def _renew_later(state: ElectionState) -> WakeElection:
+    return WakeElection(RENEW_TIMER, state.leases.term_s / 3)
 
 
 # Reading.
 
 
-def _read(state: ElectionState) -> list[ElectionEffect]:
+def _ask_register(state: ElectionState) -> list[ElectionEffect]:
     if state.read_pending:
         return []
     state.read_pending = True
     return [ReadRegister()]
+
+
+def _read(state: ElectionState, event: RegisterRead, now: float) -> list[ElectionEffect]:
+    state.read_pending = False
+    if event.document is None and state.unanswered:
+        state.moved_at = None  # It may have held something meanwhile, and lost that too.
+    answers = _in_reach(state)
+    return answers + _saw(state, event.document, event.token, now, expired=event.expired)
 
 
 def _saw(
@@ -531,101 +470,53 @@ def _saw(
     if state.pending is not None:
         # While an answer may still come, it alone tells: what was read may be older.
         return _resolve(state, document, token, now) if state.pending.unclear else []
-    if state.leading is not None:
-        return _check_own(state, document)
+    if state.role is Role.LEADER:
+        if document is None or (state.seen is not None and document.term <= state.seen.term):
+            return []
+        return _step_down(state, f"{host_of(document.leader) or 'somebody'} has taken over")
     if state.moved_at is None or token != state.token:
         state.moved_at = now
     if expired:
-        state.moved_at = min(state.moved_at, now - state.terms.takeover_s)
+        state.moved_at = min(state.moved_at, now - state.leases.takeover_s)
     lost = document is None and state.seen is not None
     state.seen = document = document or state.seen
     state.token = token
     if document is None:
-        return claim_in_turn(state, now, free=True)
+        return _claim_in_turn(state, now, free=True)
     if document.ledger.outcome is not None:
-        # Whoever has a coordinator hears it from there, in full: what is written down is short.
-        return _learn(state, document, now) if state.calling else []
-    # Whoever watches sees a new leader before it misses the old one.
+        # A node that has a coordinator hears it from there, in full: what is written is short.
+        return _learn(state, document, now) if state.seeking else []
+    # A node that watches sees a new leader before it misses the old one.
     term = document.term
     replaced = term > state.above and state.leader not in ("", document.leader)
     state.above = max(state.above, term)
     state.leader, state.successors = document.leader, document.successors
-    state.places = document.places
-    # A register that lost its content tells nothing of whoever leads by now.
-    free = (not document.leader or is_dead(state, document.leader)) and not lost
-    effects = claim_in_turn(state, now, free=free)
+    state.endpoints = document.places
+    # A register that lost its content tells nothing of the one that leads by now.
+    free = (not document.leader or _is_dead(state, document.leader)) and not lost
+    effects = _claim_in_turn(state, now, free=free)
     if effects:
         return effects
-    if (state.calling or (replaced and document.leader)) and _candidates(state):
-        return [*_call(state), *watch(state, now)]
-    return watch(state, now)
+    if (state.seeking or (replaced and document.leader)) and _candidates(state):
+        return [*_dial(state), *_watch(state, now)]
+    return _watch(state, now)
 
 
 def _learn(state: ElectionState, document: Document, now: float) -> list[ElectionEffect]:
-    """The job is over; whoever wrote that may be dead, and cannot tidy up."""
+    """The job is over; the node that wrote that may be dead, and cannot tidy up."""
     assert document.ledger.outcome is not None, "it is not over"
-    learn = LearnOutcome(document.ledger.outcome, document.term)
+    told = Told(CloseJob(document.ledger.outcome), document.term)
     if state.welcomed:
-        return [learn, *_retire(state, now)]
-    return [Announce(f"this job has already finished, before this node came; {AGAIN}"), learn]
+        return [told, *_retire(state, now)]
+    return [Say(f"this job has already finished, before this node came; {AGAIN}"), told]
 
 
-def _check_own(state: ElectionState, document: Document | None) -> list[ElectionEffect]:
-    if document is None or state.leading is None or document.term <= state.leading.term:
-        return []
-    return _step_down(state, f"{host_of(document.leader) or 'somebody'} has taken over")
-
-
-# Whether it can be reached.
-
-
-def _in_reach(state: ElectionState) -> list[ElectionEffect]:
-    unanswered, state.unanswered = state.unanswered, 0
-    return [Announce("the register answers again")] if unanswered >= WORTH_SAYING else []
-
-
-def _out_of_reach(state: ElectionState, event: RegisterUnclear) -> list[ElectionEffect]:
-    """Say so once; somebody who looks for a coordinator has to try again later."""
-    effects: list[ElectionEffect] = []
-    text = f"the register cannot be reached: {event.reason or 'no answer came'}"
-    state.unanswered += 1
-    if state.calling:
-        effects.append(NobodyFound(text, event.refused and state.moved_at is None))
-    # Whoever has only begun to look says so anyhow, with the reason.
-    is_new_here = state.calling and state.seen is None
-    if state.unanswered == WORTH_SAYING and not is_new_here:
-        holds = f"; a round that runs goes on for at most {state.terms.hold_s:g} s"
-        effects.append(Announce(text + holds if state.leading is not None else text))
-    return effects
-
-
-def _timer(state: ElectionState, name: str, now: float) -> list[ElectionEffect]:
-    if name == RENEW_TIMER and state.mute and state.pending and not may_speak(state, now):
-        # Its own node, too, has to look for whoever may lead by now.
-        return _step_down(state, "its register was out of reach for too long")
-    if name == RENEW_TIMER and state.leading is not None:
-        return [*_write_next(state, now, renew=True), _renew_later(state)]
-    if name == RESIGN_TIMER:
-        return _resign(state, now)
-    if name == LEAVE_TIMER:
-        state.leaving = False
-    if name == WATCH_TIMER and state.pending is not None and state.pending.unclear:
-        return _read(state)
-    if name == WATCH_TIMER and state.leading is None and state.pending is None:
-        return _read(state)
-    return []
-
-
-def _renew_later(state: ElectionState) -> WakeElection:
-    return WakeElection(RENEW_TIMER, state.terms.term_s / 3)
-
-
-def _looks_again(state: ElectionState, now: float) -> list[ElectionEffect]:
+def _look_again(state: ElectionState, now: float) -> list[ElectionEffect]:
     """The leader of which the register tells may have been on this machine."""
-    idle = state.leading is None and state.pending is None
-    if not idle or state.seen is None or state.seen.leader not in state.ended:
+    is_idle = state.role is Role.FOLLOWER
+    if not is_idle or state.seen is None or state.seen.leader not in state.ended:
         return []
-    return claim_in_turn(state, now, free=True)
+    return _claim_in_turn(state, now, free=True)
 
 
 def _leader_died(state: ElectionState, leader: str, now: float) -> list[ElectionEffect]:
@@ -633,42 +524,158 @@ def _leader_died(state: ElectionState, leader: str, now: float) -> list[Election
     state.dead = leader
     if state.node not in state.successors:
         return []  # There may be thousands of us: rule 13.
-    if state.leading is not None or state.pending is not None or state.seen is None:
-        return _read(state)
-    if state.seen.leader != leader:
-        return _read(state)
-    return claim_in_turn(state, now, free=True)
+    if state.role is not Role.FOLLOWER or state.seen is None or state.seen.leader != leader:
+        return _ask_register(state)
+    return _claim_in_turn(state, now, free=True)
+
+
+def _watch(state: ElectionState, now: float) -> list[ElectionEffect]:
+    """Successors keep an eye on the register; the others leave it alone, unless they seek."""
+    is_candidate = state.node in state.successors or state.seeking
+    wanted = is_candidate and state.role is not Role.LEADER
+    effects: list[ElectionEffect] = []
+    if state.can_watch and wanted != state.watching:
+        state.watching = wanted
+        effects.append(WatchRegister(wanted))
+    if not wanted:
+        return effects
+    after_s = state.leases.term_s / 3
+    if state.moved_at is not None:
+        overdue_s = state.moved_at + state.leases.takeover_s + _turn(state) - now
+        # Where every sign of life is told, there is nothing to look for before it is overdue.
+        sooner = 0 < overdue_s < after_s
+        after_s = overdue_s if sooner or (state.can_watch and overdue_s > after_s) else after_s
+    return [*effects, WakeElection(WATCH_TIMER, after_s)]
+
+
+# Whether the register can be reached.
+
+
+def _in_reach(state: ElectionState) -> list[ElectionEffect]:
+    unanswered, state.unanswered = state.unanswered, 0
+    return [Say("the register answers again")] if unanswered >= WORTH_SAYING else []
+
+
+def _out_of_reach(state: ElectionState, event: RegisterUnclear) -> list[ElectionEffect]:
+    """Say so once; a node that seeks a coordinator has to try again later."""
+    effects: list[ElectionEffect] = []
+    text = f"the register cannot be reached: {event.reason or 'no answer came'}"
+    state.unanswered += 1
+    if state.seeking:
+        effects.append(CoordinatorLost(text, event.refused and state.moved_at is None))
+    # A node that has only begun to look says so anyhow, with the reason.
+    is_new_here = state.seeking and state.seen is None
+    if state.unanswered == WORTH_SAYING and not is_new_here:
+        holds = f"; a round that runs goes on for at most {state.leases.hold_s:g} s"
+        effects.append(Say(text + holds if state.role is Role.LEADER else text))
+    return effects
+
+
+# Claiming.
+
+
+def _turn(state: ElectionState) -> float:
+    """How long after the first this node may try, so that not all do at once."""
+    if state.seen is None:
+        return CROWD_S * (_spread(state) - 1) / 4 if state.nodes_max > FEW else 0.0
+    if state.seen.leader in state.ended:
+        return 0.0  # Only nodes on that machine know it.
+    if state.node in state.successors:
+        return state.successors.index(state.node) * STAGGER_S
+    return (len(state.successors) + _spread(state)) * STAGGER_S
+
+
+def _spread(state: ElectionState) -> float:
+    return 1 + 4 * zlib.crc32(f"{state.node}/{state.writes}".encode()) / 2**32
+
+
+def _claim_in_turn(state: ElectionState, now: float, *, free: bool) -> list[ElectionEffect]:
+    """Claim to lead, if nobody does and it is our turn; else look again when it may be.
+
+    `free` says that nobody leads for certain, and not only by silence.
+    """
+    since = state.leaderless_since if state.leaderless_since is not None else now
+    state.leaderless_since = since if free else None
+    if now < state.sits_out_until:
+        return [WakeElection(WATCH_TIMER, state.sits_out_until - now)] if state.seeking else []
+    is_wanted = state.node in state.successors or state.seeking
+    if state.seen is not None and not (is_wanted or state.seen.leader in state.ended):
+        return []
+    if not free:
+        assert state.moved_at is not None, "it was looked at"
+        due = state.moved_at + state.leases.takeover_s + _turn(state)
+        return _claim(state, now, holder_possible=True) if now >= due else []
+    due = since + _turn(state)
+    if now >= due:
+        return _claim(state, now, holder_possible=False)
+    later = WakeElection(WATCH_TIMER, due - now)
+    return [later] if state.seen is None else [*_watch(state, now), later]
+
+
+def _claim(state: ElectionState, now: float, *, holder_possible: bool) -> list[ElectionEffect]:
+    last = state.seen or Document(state.instance, 0, 0, "", "")
+    above = max(state.above, last.term)
+    dead = last.left or (last.leader if _is_dead(state, last.leader) else "")
+    # That the last one is dead or has resigned says nothing of one before it.
+    held = bool(last.ledger.size) and (holder_possible or last.ledger.held)
+    claim = _next_document(
+        state,
+        last,
+        instance=above.instance,
+        epoch=above.epoch + 1,
+        # Whose seat it is has to be found out for the new leader.
+        ledger=replace(last.ledger, leader_seat=None, held=held),
+    )
+    lead = Lead(claim, held, dead, last.ledger.leader_seat if dead else None)
+    state.role = Role.CANDIDATE
+    return _send(state, PendingWrite(claim, state.token, now, lead=lead))
 
 
 # Writing.
 
 
+def _next_document(state: ElectionState, last: Document, **changes: object) -> Document:
+    """The document after that one, by this node: unlike any other that was ever written."""
+    state.writes += 1
+    endpoints = dict(last.places)
+    if state.endpoint is not None:
+        endpoints[state.node] = state.endpoint
+    unique = {
+        "counter": last.counter + 1,
+        "nonce": f"{state.node}/{state.writes}",
+        "leader": state.node,
+        "left": "",
+        "places": endpoints,
+    }
+    document = replace(last, **{**unique, **changes})
+    known = (document.leader, *document.successors)
+    return replace(document, places={n: p for n, p in document.places.items() if n in known})
+
+
+def _send(state: ElectionState, pending: PendingWrite) -> list[ElectionEffect]:
+    state.pending = pending
+    return [WriteRegister(pending.document, pending.token)]
+
+
 def _write_next(state: ElectionState, now: float, *, renew: bool = False) -> list[ElectionEffect]:
     """One write at a time; what is wanted meanwhile goes with the next."""
-    if state.leading is None or state.pending is not None:
+    if state.role is not Role.LEADER or state.seen is None or state.pending is not None:
         return []
     if state.wanted is None and not renew:
         return []
-    last, wanted = state.leading, state.wanted
+    wanted, state.wanted = state.wanted, None
     changes: dict[str, object] = {}
     if wanted is not None:
-        places = {state.node: state.place} if state.place is not None else {}
+        own = {state.node: state.endpoint} if state.endpoint is not None else {}
         changes = {"successors": wanted.successors, "ledger": wanted.ledger}
-        changes["places"] = {**wanted.places, **places}
-    document = next_document(state, last, **changes)
-    version = wanted.version if wanted else 0
-    state.wanted = None
-    state.pending = PendingWrite("renew", document, state.token, now, version)
-    return [WriteRegister(document, state.token)]
-
-
-def _answers(nonce: str, pending: PendingWrite) -> bool:
-    """Whether this is the answer to that write; nobody says so where only one can be under way."""
-    return nonce in ("", pending.document.nonce)
+        changes["places"] = {**wanted.places, **own}
+    document = _next_document(state, state.seen, **changes)
+    version = wanted.version if wanted is not None else 0
+    return _send(state, PendingWrite(document, state.token, now, version))
 
 
 def _wrote(state: ElectionState, event: RegisterWrote, now: float) -> list[ElectionEffect]:
-    if state.pending is None or not _answers(event.nonce, state.pending):
+    if state.pending is None or event.nonce not in ("", state.pending.document.nonce):
         return []
     if event.has_set:
         return _succeeded(state, state.pending, event.token, now)
@@ -679,11 +686,11 @@ def _unclear(state: ElectionState, event: RegisterUnclear, now: float) -> list[E
     effects = _out_of_reach(state, event)
     if not event.wrote:
         state.read_pending = state.watching = False
-        return [*effects, WakeElection(WATCH_TIMER, state.terms.term_s / 3)]
-    if state.pending is None or not _answers(event.nonce, state.pending):
+        return [*effects, WakeElection(WATCH_TIMER, state.leases.term_s / 3)]
+    if state.pending is None or event.nonce not in ("", state.pending.document.nonce):
         return effects
-    state.pending.unclear = True
-    return effects + _read(state)
+    state.pending = replace(state.pending, unclear=True)
+    return effects + _ask_register(state)
 
 
 def _resolve(
@@ -700,19 +707,17 @@ def _resolve(
     if document is not None and document.nonce == pending.document.nonce:
         return _succeeded(state, pending, token, now)
     if document is None and certain and may_speak(state, now):
-        pending.token = token
-        return _retry(state)  # All is lost, and nobody can have taken our place: write it again.
+        # All is lost, and nobody can have taken over since.
+        return _retry(state, replace(pending, token=token))
     if (document is None or token == pending.token) and not certain:
-        return _retry(state)  # Not there (yet): the same write again can only succeed once.
+        return _retry(state, pending)  # Not there (yet): the same write can only succeed once.
     if document is not None and document.counter < pending.document.counter and not certain:
-        return _retry(state)  # A stale answer.
-    return _failed(state, pending, document, token, now)
+        return _retry(state, pending)  # A stale answer.
+    return _failed(state, document, token, now)
 
 
-def _retry(state: ElectionState) -> list[ElectionEffect]:
-    assert state.pending is not None, "nothing was written"
-    state.pending.unclear = False
-    return [WriteRegister(state.pending.document, state.pending.token)]
+def _retry(state: ElectionState, pending: PendingWrite) -> list[ElectionEffect]:
+    return _send(state, replace(pending, unclear=False))
 
 
 def _succeeded(
@@ -720,28 +725,23 @@ def _succeeded(
 ) -> list[ElectionEffect]:
     state.pending, state.token = None, token
     state.seen, state.moved_at = pending.document, now
-    if pending.purpose == "claim" and now >= pending.sent_at + state.terms.term_s * 2 / 3:
-        # It took so long to get through that hardly any term is left to begin with.
-        state.pending = replace(
-            pending, document=next_document(state, pending.document), token=token, sent_at=now
-        )
-        return [WriteRegister(state.pending.document, token)]
-    if pending.purpose == "resign":
-        state.leading = None
+    if state.role is Role.RESIGNING:
+        state.role = Role.FOLLOWER
         _sit_out(state, now)  # From now on others can see it.
         return []
-    state.written_at, state.mute = max(state.written_at, pending.sent_at), False
-    if pending.purpose == "claim":
-        state.leading, state.leader = pending.document, state.node
-        state.calling = state.tried = False
-        state.unheld_at = pending.sent_at
-        possible, dead, seat = pending.holder_possible, pending.dead, pending.dead_seat
-        lead = Lead(pending.document, possible, dead, seat)
-        return [lead, *watch(state, now), _renew_later(state)]
-    if state.leading is None:
-        return []
-    state.leading = pending.document
-    effects: list[ElectionEffect] = [Confirm(pending.version)]
+    if pending.lead is not None and now >= pending.sent_at + state.leases.term_s * 2 / 3:
+        # It took so long to get through that hardly any term is left to begin with.
+        again = _next_document(state, pending.document)
+        lead = replace(pending.lead, document=again)
+        return _send(state, PendingWrite(again, token, now, lead=lead))
+    state.written_at, state.hold_over = max(state.written_at, pending.sent_at), False
+    if pending.lead is not None:
+        state.role, state.leader = Role.LEADER, state.node
+        state.seeking = state.dialled = False
+        return [pending.lead, *_watch(state, now), _renew_later(state)]
+    effects: list[ElectionEffect] = [Renewed()]
+    if pending.version:
+        effects.append(Written(pending.version))
     effects += _write_next(state, now)
     if state.resigns and state.pending is None:
         # Only after what this write was for has been said.
@@ -750,17 +750,13 @@ def _succeeded(
 
 
 def _failed(
-    state: ElectionState,
-    pending: PendingWrite,
-    document: Document | None,
-    token: int,
-    now: float,
+    state: ElectionState, document: Document | None, token: int, now: float
 ) -> list[ElectionEffect]:
-    """Somebody else wrote: their word stands."""
-    state.pending = None
+    """Another node wrote, and that stands."""
     effects: list[ElectionEffect] = []
-    if state.leading is not None:
+    if state.role is Role.LEADER:
         effects = _step_down(state, "another coordinator has taken over")
+    state.role, state.pending = Role.FOLLOWER, None
     return effects + _saw(state, document, token, now)
 
 
@@ -768,38 +764,38 @@ def _failed(
 
 
 def _step_down(state: ElectionState, reason: str) -> list[ElectionEffect]:
-    if state.leading is None:
+    if state.role is not Role.LEADER or state.seen is None:
         return []
-    state.successors, state.places = state.leading.successors, state.leading.places
-    state.leading = state.pending = state.wanted = None
-    state.mute = False
-    state.leader, state.resigns = "", False
-    return [StepDown(reason), *_read(state)]
+    state.role, state.leader = Role.FOLLOWER, ""
+    state.successors, state.endpoints = state.seen.successors, state.seen.places
+    state.pending = state.wanted = None
+    state.hold_over = state.resigns = False
+    return [StepDown(reason), *_ask_register(state)]
 
 
 def _resign(state: ElectionState, now: float) -> list[ElectionEffect]:
-    """Give the place away: the document names no leader, and we do not ask for it at once."""
-    if state.leading is None:
+    """Name nobody as the leader, and do not claim for a while."""
+    if state.role is not Role.LEADER or state.seen is None:
         return []
     if state.pending is not None or state.wanted is not None:
         state.resigns = True  # As soon as all is written that has to be.
         return _write_next(state, now)
-    ledger, left = state.leading.ledger, state.node if state.leaves else ""
+    ledger, left = state.seen.ledger, state.node if state.leaves else ""
     if not left:
         ledger = replace(ledger, leader_seat=None)
-    document = next_document(state, state.leading, leader="", ledger=ledger, left=left)
+    document = _next_document(state, state.seen, leader="", ledger=ledger, left=left)
     if state.is_over:
         document = replace(
             document, instance=document.instance + 1, epoch=0, successors=(), ledger=Ledger()
         )
-    state.pending = PendingWrite("resign", document, state.token, now)
-    state.leading, state.wanted, state.resigns = None, None, False
+    state.role, state.resigns = Role.RESIGNING, False
     _sit_out(state, now)
-    return [StepDown("it has resigned"), WriteRegister(document, state.token)]
+    sent = _send(state, PendingWrite(document, state.token, now))
+    return [StepDown("it has resigned"), *sent]
 
 
 def _sit_out(state: ElectionState, now: float) -> None:
-    state.sits_out_until = now + 2 * state.terms.takeover_s
+    state.sits_out_until = now + 2 * state.leases.takeover_s
 
 
 def _retire(state: ElectionState, now: float) -> list[ElectionEffect]:
@@ -811,128 +807,60 @@ def _retire(state: ElectionState, now: float) -> list[ElectionEffect]:
     return _resign(state, now)
 
 
-def _whom_to_dial(state: ElectionState, now: float) -> list[ElectionEffect]:
+# Whom to dial.
+
+
+def _welcomed(
+    state: ElectionState, welcome: Welcomed, term: Term, now: float
+) -> list[ElectionEffect]:
+    """A coordinator tells who leads, and who would follow."""
+    state.leader, state.successors = welcome.leader, welcome.successors
+    state.endpoints = welcome.places
+    state.above = max(state.above, term)
+    state.seeking = state.dialled = False
+    state.welcomed = True
+    return _watch(state, now)
+
+
+def _whom_to_dial(state: ElectionState) -> list[ElectionEffect]:
     """The leader and its successors, the register only then."""
-    if state.leading is not None:
+    if state.role is Role.LEADER:
         return [DialNodes((state.node,))]
-    if not state.tried and _candidates(state):
-        return _call(state)
-    state.tried, state.calling = False, True
-    return _read(state)
+    if not state.dialled and _candidates(state):
+        return _dial(state)
+    state.dialled, state.seeking = False, True
+    return _ask_register(state)
 
 
 def _candidates(state: ElectionState) -> tuple[str, ...]:
     known = dict.fromkeys(name for name in (state.leader, *state.successors) if name)
-    return tuple(name for name in known if name != state.node and not is_dead(state, name))
+    return tuple(name for name in known if name != state.node and not _is_dead(state, name))
 
 
-def _call(state: ElectionState) -> list[ElectionEffect]:
-    state.calling, state.tried = False, True
+def _dial(state: ElectionState) -> list[ElectionEffect]:
+    state.seeking, state.dialled = False, True
     nodes = _candidates(state)
-    places = [state.places[name] for name in nodes if name in state.places]
-    return [DialNodes(nodes, tuple(places))]
+    endpoints = [state.endpoints[name] for name in nodes if name in state.endpoints]
+    return [DialNodes(nodes, tuple(endpoints))]
 
 
-# Taking over.
-
-
-def watch(state: ElectionState, now: float) -> list[ElectionEffect]:
-    """Successors keep an eye on the register; the others leave it alone, unless they seek."""
-    wanted = state.leading is None and (state.node in state.successors or state.calling)
-    effects: list[ElectionEffect] = []
-    if state.pushes and wanted != state.watching:
-        state.watching = wanted
-        effects.append(WatchRegister(wanted))
-    if not wanted:
-        return effects
-    after_s = state.terms.term_s / 3
-    if state.moved_at is not None:
-        overdue_s = state.moved_at + state.terms.takeover_s + turn(state) - now
-        # Where every sign of life is told, there is nothing to look for before it is overdue.
-        sooner = 0 < overdue_s < after_s
-        after_s = overdue_s if sooner or (state.pushes and overdue_s > after_s) else after_s
-    return [*effects, WakeElection(WATCH_TIMER, after_s)]
-
-
-def turn(state: ElectionState) -> float:
-    """How long after the first this node may try, so that not all do at once."""
-    if state.seen is None:
-        return CROWD_S * (_spread(state) - 1) / 4 if state.crowd > FEW else 0.0
-    if state.seen.leader in state.ended:
-        return 0.0  # Nobody knows it but who is on that machine.
-    if state.node in state.successors:
-        return state.successors.index(state.node) * STAGGER_S
-    return (len(state.successors) + _spread(state)) * STAGGER_S
-
-
-def _spread(state: ElectionState) -> float:
-    return 1 + 4 * zlib.crc32(f"{state.node}/{state.writes}".encode()) / 2**32
-
-
-def claim_in_turn(state: ElectionState, now: float, *, free: bool) -> list[ElectionEffect]:
-    """Claim the place, if it is free and it is our turn; else look again when it may be.
-
-    It is `free` if nobody holds it for certain, and not only by silence.
-    """
-    since = state.freed_at if state.freed_at is not None else now
-    state.freed_at = since if free else None
-    if now < state.sits_out_until:
-        return [WakeElection(WATCH_TIMER, state.sits_out_until - now)] if state.calling else []
-    is_wanted = state.node in state.successors or state.calling
-    if state.seen is not None and not (is_wanted or state.seen.leader in state.ended):
-        return []
-    if not free:
-        assert state.moved_at is not None, "it was looked at"
-        due = state.moved_at + state.terms.takeover_s + turn(state)
-        return claim(state, now, holder_possible=True) if now >= due else []
-    due = since + turn(state)
-    if now >= due:
-        return claim(state, now, holder_possible=False)
-    later = WakeElection(WATCH_TIMER, due - now)
-    return [later] if state.seen is None else [*watch(state, now), later]
-
-
-def claim(state: ElectionState, now: float, *, holder_possible: bool) -> list[ElectionEffect]:
-    last = state.seen or Document(state.instance, 0, 0, "", "")
-    above = max(state.above, last.term)
-    dead = last.left or (last.leader if is_dead(state, last.leader) else "")
-    # That the last one is dead or has resigned says nothing of one before it.
-    held = bool(last.ledger.size) and (holder_possible or last.ledger.held)
-    claim = next_document(
-        state,
-        last,
-        instance=above.instance,
-        epoch=above.epoch + 1,
-        # Whose seat it is has to be found out for the new leader.
-        ledger=replace(last.ledger, leader_seat=None, held=held),
-    )
-    state.pending = PendingWrite(
-        "claim",
-        claim,
-        state.token,
-        now,
-        holder_possible=held,
-        dead=dead,
-        dead_seat=last.ledger.leader_seat if dead else None,
-    )
-    return [WriteRegister(claim, state.token)]
-
-
-# What is always true.
+# What is true after every step, whatever happened. The simulator asks each time.
 
 
 def broken_invariants(state: ElectionState) -> Iterator[str]:
     """What should be true and is not, in words."""
-    leading, pending = state.leading, state.pending
-    if leading is not None and leading.leader != state.node:
-        yield f"this node leads by a document that names {leading.leader or 'nobody'}"
-    if pending is not None and pending.purpose == "renew" and leading is None:
-        yield "a term is renewed that is over"
-    if pending is not None and pending.purpose != "renew" and leading is not None:
-        yield f"a leader writes a {pending.purpose}"
-    if state.wanted is not None and leading is None:
+    role, seen, pending = state.role, state.seen, state.pending
+    if role is Role.LEADER and (seen is None or seen.leader != state.node):
+        yield "this node leads by a document that does not name it"
+    if (role is Role.CANDIDATE) != (pending is not None and pending.lead is not None):
+        yield f"a {role.value} with {'a' if pending else 'no'} claim"
+    if (role is Role.FOLLOWER) and pending is not None:
+        yield "a follower writes"
+    if role is Role.RESIGNING and pending is None:
+        yield "a leader resigns, and does not write it"
+    if state.wanted is not None and role is not Role.LEADER:
         yield "something waits to be written for a coordinator that is not there"
-    if leading is not None and state.calling:
+    if role is Role.LEADER and state.seeking:
         yield "a leader looks for a coordinator"
     if state.forgotten and not state.retiring:
         yield "the register forgot a job that is not over"

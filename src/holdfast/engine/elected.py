@@ -18,32 +18,28 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from holdfast.core.border import CoordinatorLost, CoordinatorReached, Dial, KnowEnded, Told
 from holdfast.core.coordinator.bootstrap import elected
 from holdfast.core.coordinator.io import HandOverAsked
 from holdfast.core.election import (
     DialNodes,
-    DialWanted,
     ElectionStarted,
     ElectionState,
     Lead,
     LeaderTetherEnded,
     NodeLeaves,
-    NodesEnded,
-    Pointed,
     is_needed,
 )
-from holdfast.core.node.io import CoordinatorLost, CoordinatorReached, Told
 from holdfast.core.policy.timing import one_dial_s
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.messages import (
-    CloseJob,
     FromNode,
     NodeGreeted,
     NodeJoined,
     ToNode,
     Welcomed,
 )
-from holdfast.core.protocol.model import Endpoint, Outcome, Term
+from holdfast.core.protocol.model import Endpoint, Term
 from holdfast.core.protocol.naming import host_of
 from holdfast.engine.coordinating import Coordinating
 from holdfast.engine.electing import Electing
@@ -93,7 +89,7 @@ class Elected(NetworkedLink):
         self._electing.take(ElectionStarted())
 
     def dial(self) -> None:
-        self._electing.take(DialWanted())
+        self._electing.take(Dial())
 
     def send(self, message: FromNode) -> None:
         complete = with_address(message, self._place.address)
@@ -102,7 +98,7 @@ class Elected(NetworkedLink):
         super().send(complete)
 
     def nodes_ended(self, nodes: tuple[str, ...]) -> None:
-        self._electing.take(NodesEnded(nodes))
+        self._electing.take(KnowEnded(nodes))
 
     def leave(self) -> None:
         """Give the place away if others go on: they need not wait until it is missed."""
@@ -168,9 +164,6 @@ class Elected(NetworkedLink):
             hosts = ", ".join(dict.fromkeys(map(host_of, effect.nodes)))
             self.lose(f"the register does not say where {hosts} can be reached")
 
-    def learn_outcome(self, outcome: Outcome, term: Term) -> None:
-        self._engine.post(Told(CloseJob(outcome), term))
-
     def lose(self, reason: str, permanent: bool = False) -> None:
         self._engine.post(CoordinatorLost(reason, permanent))
 
@@ -217,9 +210,8 @@ class Elected(NetworkedLink):
         self._engine.post(Told(message, term))
         if isinstance(message, Welcomed) and term >= self._heard:
             self._heard, self._leader = term, message.leader
-            leader, successors, places = message.leader, message.successors, message.places
-            self._leader_address = places.get(leader, self._leader_address)
-            self._electing.take(Pointed(leader, successors, places, term))
+            self._leader_address = message.places.get(message.leader, self._leader_address)
+            self._electing.take(Told(message, term))
 
     def on_own_tether(self, tether: int) -> None:
         self._stop_watching()

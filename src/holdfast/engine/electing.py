@@ -10,41 +10,34 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.core import election
-from holdfast.core.coordinator.io import Resign, Write
+from holdfast.core.border import CoordinatorLost, Depose, Resign, Retire, Say, Told, Write, Written
 from holdfast.core.election import (
     FORGOTTEN_AFTER_S,
-    Announce,
-    Confirm,
     DialNodes,
     ElectionEffect,
     ElectionEvent,
     ElectionState,
     ElectionTimerFired,
     ForgetRegister,
+    HoldJudged,
     Lead,
-    LearnOutcome,
-    LedgerWanted,
-    NobodyFound,
-    OutcomeKnown,
-    Outranked,
     ReadRegister,
     RegisterForgot,
     RegisterRead,
     RegisterUnclear,
     RegisterWrote,
-    ResignationWanted,
+    Renewed,
     StepDown,
     WakeElection,
     WatchRegister,
     WriteRegister,
-    gate,
-    may_speak,
-    snapshot,
+    may_send,
 )
 from holdfast.core.protocol.document import Document, decode, encode
-from holdfast.core.protocol.messages import ToNode
+from holdfast.core.protocol.messages import HeartbeatAnswered, ToNode
 from holdfast.core.protocol.model import Endpoint, Term
 from holdfast.engine.coordinating import Verdict
 from holdfast.engine.ports import RegisterPort
@@ -69,10 +62,10 @@ class Electing:
         self.state = ElectionState(
             engine.node,
             engine.config.leases,
-            crowd=engine.config.max_nodes,
+            nodes_max=engine.config.max_nodes,
             instance=engine.ports.instance(),
-            place=place,
-            pushes=register.tells_of_changes,
+            endpoint=place,
+            can_watch=register.tells_of_changes,
             can_forget=register.can_forget,
             resign_s=engine.config.timeouts.resign_s,
         )
@@ -86,7 +79,7 @@ class Electing:
 
     def _step(self, event: ElectionEvent) -> None:
         now = self._engine.clock.now()
-        before = snapshot(self.state)
+        before = replace(self.state)
         effects = election.step(self.state, event, now)
         self._engine.journal.election(now, before, event, effects)
         for effect in effects:
@@ -104,22 +97,20 @@ class Electing:
                 self._watch(effect.on)
             case Lead():
                 self._stage.lead(effect)
-            case Confirm():
-                self._stage.renewed()  # What could not be said comes before what is decided now.
-                if effect.version:
-                    self._on_written(effect.version)
+            case Renewed():
+                self._stage.renewed()
+            case Written():
+                self._on_written(effect.version)
             case StepDown():
                 self._stage.step_down(effect.reason)
             case DialNodes():
                 self._stage.call(effect)
-            case NobodyFound():
-                self._stage.lose(effect.reason, effect.permanent)
-            case LearnOutcome():
-                self._stage.learn_outcome(effect.outcome, effect.term)
+            case CoordinatorLost() | Told():
+                self._engine.post(effect)
             case ForgetRegister():
                 self._timers.cancel()
                 self._register.forget_after(effect.after_s, self._on_forgotten)
-            case Announce():
+            case Say():
                 self._engine.say(effect.text)
 
     # The register.
@@ -150,21 +141,22 @@ class Electing:
 
     def keep(self, write: Write, term: Term, done: Callable[[int], None]) -> None:
         self._on_written = done
-        wanted = LedgerWanted(write.version, write.ledger, write.successors, write.places)
-        self.take(wanted)
+        self.take(write)
 
     def gate(self, message: ToNode, all_heard: Callable[[float], bool], now: float) -> Verdict:
-        is_holding = not may_speak(self.state, now) and all_heard(now)
-        return gate(self.state, message, is_holding, now)
+        verdict = may_send(self.state, message, all_heard, now)
+        if isinstance(message, HeartbeatAnswered) and self.state.hold_over != (verdict == "drop"):
+            self.take(HoldJudged(verdict == "send"))
+        return verdict
 
     def retire(self) -> None:
-        self.take(OutcomeKnown())
+        self.take(Retire())
 
     def outranked(self, term: Term) -> None:
-        self.take(Outranked(term))
+        self.take(Depose(term))
 
     def resign(self, effect: Resign) -> None:
-        self.take(ResignationWanted(effect.reason, effect.leaves))
+        self.take(effect)
 
     def close(self) -> None:
         self._timers.cancel()
