@@ -733,7 +733,7 @@ def _succeeded(
         # It took so long to get through that hardly any term is left to begin with.
         again = _next_document(state, pending.document)
         lead = replace(pending.lead, document=again)
-        return _send(state, PendingWrite(again, token, now, lead=lead))
+        return _send(state, replace(pending, document=again, token=token, sent_at=now, lead=lead))
     state.written_at, state.hold_over = max(state.written_at, pending.sent_at), False
     if pending.lead is not None:
         state.role, state.leader = Role.LEADER, state.node
