@@ -123,7 +123,7 @@ MUTANTS = (
         "above = max(state.above, last.term)",
         "above = last.term",
         "emptied",
-        (67,),
+        (2734, 3766, 4851),
     ),
     Mutant(
         "who is told of changes does not look when they stop",

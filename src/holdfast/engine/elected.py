@@ -1,8 +1,9 @@
-"""The coordinator's place where any node can be it: found, elected and fenced through a register.
+"""The link where any node can be the coordinator: found, elected and fenced through a register.
 
 Every node listens; only the one that the register names admits others. A node that loses the
 coordinator dials those that may be it now, or finds through the register that it is its own turn.
-Which of that happens is decided in `core.election`; this is the stage for it.
+Which of that happens is decided in `core.election`, which is driven here: its requests go to the
+register, its timers to the clock, and what it decides makes and ends the coordinator.
 
 Rules
 1. A node that does not lead says so to whoever dials it, and keeps no connection.
@@ -14,55 +15,97 @@ Rules
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec.structs import replace
 
-from holdfast.core.border import CoordinatorLost, CoordinatorReached, Dial, KnowEnded, Told
-from holdfast.core.coordinator.bootstrap import elected
+from holdfast.core import election
+from holdfast.core.border import (
+    CoordinatorLost,
+    CoordinatorReached,
+    Depose,
+    Dial,
+    KnowEnded,
+    Resign,
+    Retire,
+    Told,
+    Write,
+)
+from holdfast.core.coordinator import bootstrap
 from holdfast.core.coordinator.io import HandOverAsked
 from holdfast.core.election import (
+    FORGOTTEN_AFTER_S,
     DialNodes,
+    ElectionEvent,
     ElectionStarted,
     ElectionState,
+    ElectionTimerFired,
+    ForgetRegister,
+    HoldJudged,
     Lead,
     LeaderTetherEnded,
     NodeLeaves,
-    is_needed,
+    ReadRegister,
+    RegisterForgot,
+    RegisterRead,
+    RegisterUnclear,
+    RegisterWrote,
+    Renewed,
+    StepDown,
+    Verdict,
+    WakeElection,
+    WatchRegister,
+    WriteRegister,
+    may_send,
 )
+from holdfast.core.node.io import HangUp, Report
 from holdfast.core.policy.timing import one_dial_s
+from holdfast.core.protocol.document import Document, decode, encode
 from holdfast.core.protocol.errors import UsageError
-from holdfast.core.protocol.messages import (
-    FromNode,
-    NodeGreeted,
-    NodeJoined,
-    ToNode,
-    Welcomed,
-)
+from holdfast.core.protocol.messages import HeartbeatAnswered, ToNode, Welcomed
 from holdfast.core.protocol.model import Endpoint, Term
 from holdfast.core.protocol.naming import host_of
 from holdfast.engine.coordinating import Coordinating
-from holdfast.engine.electing import Electing
-from holdfast.engine.networked_link import NetworkedLink, with_address
+from holdfast.engine.link import NetworkedLink
 from holdfast.engine.ports import Closable, Network, RegisterPort
+from holdfast.registers.register_thread import NoAnswer, Reply
+from holdfast.runtime.loop import Inbox
+from holdfast.runtime.timers import Timers
 
 if TYPE_CHECKING:
     from holdfast.engine.engine import Engine
 
-TELL_PLACE = (NodeGreeted, NodeJoined)
 NOT_LEADING = "this node is not the coordinator"
+FOREIGN = "it contains data that Holdfast did not write"
 
 
 class Elected(NetworkedLink):
     """The coordinator of a job of several nodes, on any of them."""
 
     def __init__(self, engine: Engine, network: Network, register: RegisterPort) -> None:
-        self._engine, self._network = engine, network
-        self._line = network.line(self)
+        self._engine, self._network, self._register = engine, network, register
+        line = self._line = network.line(self)
         self._exchange = network.exchange(self)
         self._exchange.closed_because = NOT_LEADING
-        self._place = network.listen(self._exchange)
-        self._electing = Electing(engine, register, self, self._place)
+        self._place: Endpoint = network.listen(self._exchange)
+        self._address = self._place.address
+        config = engine.config
+        self.election = ElectionState(
+            engine.node,
+            config.leases,
+            nodes_max=config.max_nodes,
+            instance=engine.ports.instance(),
+            endpoint=self._place,
+            can_watch=register.tells_of_changes,
+            can_forget=register.can_forget,
+            resign_s=config.timeouts.resign_s,
+        )
+        """Who leads, as this node sees it."""
+        self._inbox: Inbox[ElectionEvent] = Inbox(self._take)
+        put = self._inbox.put
+        timers = self._timers = Timers(engine.clock, lambda name: put(ElectionTimerFired(name)))
         self._leader = ""
         self._leader_address: Endpoint | None = None
         self._heard = Term()
@@ -72,61 +115,89 @@ class Elected(NetworkedLink):
         """Nodes that have a tether to us."""
         self._shared: frozenset[str] = frozenset()
         """Those of them whose tether the processes of this node hold too."""
-
-    @property
-    def election(self) -> ElectionState:
-        """Who leads, as this node sees it."""
-        return self._electing.state
+        engine.routes |= {
+            Report: self.report,
+            HangUp: lambda effect: line.close(),
+            **dict.fromkeys((Dial, KnowEnded, Write, Resign, Depose, Retire), put),
+            ReadRegister: lambda effect: register.read(self._on_read),
+            WriteRegister: self._write,
+            WatchRegister: self._watch,
+            ForgetRegister: self._forget,
+            WakeElection: lambda effect: timers.set(effect.name, effect.after_s),
+            Lead: self._lead,
+            Renewed: self._renewed,
+            StepDown: self._step_down,
+            DialNodes: self._dial_nodes,
+        }
 
     @property
     def store_address(self) -> Endpoint | None:
-        """Where the coordinator's store is found from here; None while nobody is known to lead."""
         return self._place if self.coordinating is not None else self._leader_address
-
-    # What the engine does.
-
-    def begin(self) -> None:
-        self._electing.take(ElectionStarted())
-
-    def dial(self) -> None:
-        self._electing.take(Dial())
-
-    def send(self, message: FromNode) -> None:
-        complete = with_address(message, self._place.address)
-        if isinstance(complete, TELL_PLACE):
-            complete = replace(complete, info=replace(complete.info, place=self._place))
-        super().send(complete)
-
-    def nodes_ended(self, nodes: tuple[str, ...]) -> None:
-        self._electing.take(KnowEnded(nodes))
-
-    def leave(self) -> None:
-        """Give the place away if others go on: they need not wait until it is missed."""
-        self._electing.take(NodeLeaves())
-        if self.coordinating is not None:
-            self.coordinating.decide(HandOverAsked())
 
     @property
     def is_needed(self) -> bool:
         coordinator = self.coordinating.state if self.coordinating is not None else None
-        return is_needed(self.election, coordinator)
+        return election.is_needed(self.election, coordinator)
+
+    def begin(self) -> None:
+        self._inbox.put(ElectionStarted())
+
+    def leave(self) -> None:
+        """Resign if others go on: they need not wait until this node is missed."""
+        self._inbox.put(NodeLeaves())
+        if self.coordinating is not None:
+            self.coordinating.decide(HandOverAsked())
 
     def close(self) -> None:
         self._stop_watching()
         self._line.close()
-        if self.coordinating is not None:
-            self.coordinating.close()
+        super().close()
         self._exchange.close()
-        self._electing.close()
+        self._timers.cancel()
+        self._register.close()
 
-    # What the election decides.
+    def _take(self, event: ElectionEvent) -> None:
+        now = self._engine.clock.now()
+        before = replace(self.election)
+        effects = election.step(self.election, event, now)
+        self._engine.journal.election(now, before, event, effects)
+        for effect in effects:
+            self._engine.routes[type(effect)](effect)
 
-    def lead(self, effect: Lead) -> None:
+    # The register.
+
+    def _write(self, effect: WriteRegister) -> None:
+        nonce = effect.document.nonce
+
+        def on_wrote(reply: Reply) -> None:
+            self._inbox.put(_wrote(reply, nonce))
+
+        is_over = effect.document.ledger.outcome is not None
+        keep_s = FORGOTTEN_AFTER_S if is_over else None
+        self._register.write(encode(effect.document), effect.token, on_wrote, keep_s)
+
+    def _watch(self, effect: WatchRegister) -> None:
+        if effect.on:
+            self._register.watch(self.election.token, self._on_read)
+        else:
+            self._register.stop_watching()
+
+    def _forget(self, effect: ForgetRegister) -> None:
+        self._timers.cancel()
+        forgot = RegisterForgot()
+        self._register.forget_after(effect.after_s, lambda reply: self._inbox.put(forgot))
+
+    def _on_read(self, reply: Reply) -> None:
+        self._inbox.put(_read(reply))
+
+    # Being the coordinator.
+
+    def _lead(self, effect: Lead) -> None:
         engine, now = self._engine, self._engine.clock.now()
-        beginning = elected(engine.config, engine.node, effect)
+        beginning = bootstrap.elected(engine.config, engine.node, effect)
         engine.journal.began(now, beginning)
         state = beginning.state(engine.config, now)
-        self.coordinating = Coordinating(state, engine, self._electing, self._exchange)
+        self.coordinating = Coordinating(state, engine, self._exchange, self._may_send)
         if self._exchange.keys is not None:
             self._exchange.keys.open(state.round_number)  # The last leader's are lost with it.
         self._exchange.closed_because = ""
@@ -136,36 +207,31 @@ class Elected(NetworkedLink):
         self._reach_here()
         self.coordinating.begin()
 
-    def renewed(self) -> None:
+    def _may_send(self, message: ToNode, all_heard: Callable[[float], bool], now: float) -> Verdict:
+        verdict = may_send(self.election, message, all_heard, now)
+        is_denied = verdict == "drop"
+        if isinstance(message, HeartbeatAnswered) and is_denied != self.election.hold_over:
+            self._inbox.put(HoldJudged(not is_denied))
+        return verdict
+
+    def _renewed(self, effect: Renewed) -> None:
         if self.coordinating is not None:
             self.coordinating.speak_again()
             self._share_tethers()
 
-    def step_down(self, reason: str) -> None:
+    def _step_down(self, effect: StepDown) -> None:
         coordinating, self.coordinating = self.coordinating, None
         end = coordinating.state.end if coordinating is not None else None
         is_over = end is not None and end.is_told
         if not is_over:
-            self._engine.say(f"this node is no longer the coordinator: {reason}")
+            self._engine.say(f"this node is no longer the coordinator: {effect.reason}")
         if coordinating is not None:
             coordinating.close()
         self._exchange.closed_because = NOT_LEADING
         if not is_over:  # Else some may still need the round's keys, until this node goes.
             self._exchange.dismiss()
         self._share_tethers()
-        self._engine.post(CoordinatorLost(reason))
-
-    def call(self, effect: DialNodes) -> None:
-        if self.coordinating is not None:
-            self._reach_here()
-        elif effect.endpoints:
-            self._line.dial(effect.endpoints, one_dial_s(self._engine.config))
-        else:
-            hosts = ", ".join(dict.fromkeys(map(host_of, effect.nodes)))
-            self.lose(f"the register does not say where {hosts} can be reached")
-
-    def lose(self, reason: str, permanent: bool = False) -> None:
-        self._engine.post(CoordinatorLost(reason, permanent))
+        self._engine.post(CoordinatorLost(effect.reason))
 
     # The tethers of nodes to us.
 
@@ -188,7 +254,17 @@ class Elected(NetworkedLink):
         found = [self._exchange.share_tether(node) for node in sorted(wanted)]
         self._engine.ports.processes.share_tethers([each for each in found if each is not None])
 
-    # What comes on our line to the leader.
+    # The line to the leader.
+
+    def _dial_nodes(self, effect: DialNodes) -> None:
+        if self.coordinating is not None:
+            self._reach_here()
+        elif effect.endpoints:
+            self._line.dial(effect.endpoints, one_dial_s(self._engine.config))
+        else:
+            hosts = ", ".join(dict.fromkeys(map(host_of, effect.nodes)))
+            reason = f"the register does not say where {hosts} can be reached"
+            self._engine.post(CoordinatorLost(reason))
 
     def on_connected(self, local_address: str) -> None:
         # The old tether tells of whoever led before, and must not get another's name.
@@ -200,18 +276,19 @@ class Elected(NetworkedLink):
         """Of those that were dialled, or of the coordinator that we had."""
         # Whoever was welcomed once has the right token: it is a stranger at an old place who
         # refuses us for good.
-        self.lose(reason, permanent and self._heard == Term())
+        self._engine.post(CoordinatorLost(reason, permanent and self._heard == Term()))
 
     def on_unusable(self, error: UsageError) -> None:
         # The files for TLS: somebody may be replacing them while the job runs.
-        self.lose(error.message, self._heard == Term())
+        self._engine.post(CoordinatorLost(error.message, self._heard == Term()))
 
     def on_told(self, term: Term, message: ToNode) -> None:
-        self._engine.post(Told(message, term))
+        told = Told(message, term)
+        self._engine.post(told)
         if isinstance(message, Welcomed) and term >= self._heard:
             self._heard, self._leader = term, message.leader
             self._leader_address = message.places.get(message.leader, self._leader_address)
-            self._electing.take(Told(message, term))
+            self._inbox.put(told)
 
     def on_own_tether(self, tether: int) -> None:
         self._stop_watching()
@@ -220,9 +297,32 @@ class Elected(NetworkedLink):
 
     def _on_leader_gone(self) -> None:
         if self._leader:
-            self._electing.take(LeaderTetherEnded(self._leader))
+            self._inbox.put(LeaderTetherEnded(self._leader))
 
     def _stop_watching(self) -> None:
         if self._watched is not None:
             self._watched.close()
             self._watched = None
+
+
+def _read(reply: Reply) -> RegisterRead | RegisterUnclear:
+    if isinstance(reply, NoAnswer):
+        return RegisterUnclear(False, reason=reply.reason, refused=reply.refused)
+    try:
+        return RegisterRead(_document(reply.content), reply.token, reply.expired)
+    except msgspec.DecodeError:
+        reason = f"{FOREIGN}; is another program using this prefix?"
+        return RegisterUnclear(False, reason=reason, refused=True)
+
+
+def _wrote(reply: Reply, nonce: str) -> RegisterWrote | RegisterUnclear:
+    if isinstance(reply, NoAnswer):
+        return RegisterUnclear(True, nonce, reply.reason, reply.refused)
+    try:
+        return RegisterWrote(reply.has_set, _document(reply.content), reply.token, nonce)
+    except msgspec.DecodeError:
+        return RegisterUnclear(True, nonce, FOREIGN)
+
+
+def _document(content: bytes | None) -> Document | None:
+    return decode(content) if content else None

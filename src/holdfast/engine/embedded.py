@@ -1,30 +1,51 @@
-"""The coordinator's place where an endpoint names its host.
+"""The link where an endpoint names the coordinator's host.
 
 Whoever has the claim to the endpoint (`Claim`) is the coordinator, the others dial it. Which of the
 two this node is may change: each time it dials, it looks. What the coordinator decides is in a
 record on its host's disk, from which the next life of it goes on.
+
+Rules
+1. Nobody else can lead, so nothing is ever kept back.
+2. Every decision is in the record before it counts as written. While its disk does not answer,
+   what runs goes on, and new decisions wait.
+3. A disk that cannot be written is told, and stops nothing: the nodes' own memory stands for
+   what is lost.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from holdfast.core.border import (
+    CoordinatorLost,
+    CoordinatorReached,
+    Depose,
+    Dial,
+    KnowEnded,
+    Resign,
+    Retire,
+    Told,
+    Write,
+    Written,
+)
 from holdfast.core.coordinator.bootstrap import next_life
 from holdfast.core.coordinator.state import CoordinatorState, is_owed, ledger
-from holdfast.core.node.io import CoordinatorLost, CoordinatorReached, Told
+from holdfast.core.node.io import HangUp, Report
 from holdfast.core.policy.timing import one_dial_s
-from holdfast.core.protocol.document import Document
+from holdfast.core.protocol.document import Document, Ledger
 from holdfast.core.protocol.errors import UsageError
-from holdfast.core.protocol.messages import FromNode, ToNode
+from holdfast.core.protocol.messages import ToNode
 from holdfast.core.protocol.model import Endpoint, Term
-from holdfast.engine.coordinating import Coordinating, NothingKept
-from holdfast.engine.networked_link import NetworkedLink, with_address
-from holdfast.engine.ports import Claim, Exchange, Network
-from holdfast.engine.record_keeper import RecordKeeper
+from holdfast.engine.coordinating import Coordinating
+from holdfast.engine.link import NetworkedLink
+from holdfast.engine.ports import Claim, Exchange, Network, RecordPort
 
 if TYPE_CHECKING:
     from holdfast.engine.engine import Engine
+
+TOUCH_EVERY_S = 60.0
 
 
 class Embedded(NetworkedLink):
@@ -32,12 +53,21 @@ class Embedded(NetworkedLink):
 
     def __init__(self, engine: Engine, network: Network, claim: Claim) -> None:
         self._engine, self._network, self._claim = engine, network, claim
-        self._line = network.line(self)
-        self._keeper: RecordKeeper | None = None
+        line = self._line = network.line(self)
+        self._record: RecordWriter | None = None
         self._exchange: Exchange | None = None
         self._address = engine.config.local_address or ""
         self._is_opening = self._is_closed = False
         """Whether it is being found out if this node is to host, and the record is read."""
+        engine.routes |= {
+            Report: self.report,
+            Dial: self._dial,
+            HangUp: lambda effect: line.close(),
+            Write: self._write,
+            Retire: self._retire,
+            # Who hosts does not depend on who did before, and nobody else can.
+            **dict.fromkeys((KnowEnded, Resign, Depose), engine.ignore),
+        }
 
     @property
     def is_needed(self) -> bool:
@@ -45,15 +75,17 @@ class Embedded(NetworkedLink):
 
     @property
     def store_address(self) -> Endpoint:
-        """Where the coordinator's store is found from here."""
         return self._claim.place
 
-    # What the engine does.
+    def close(self) -> None:
+        self._is_closed = True
+        self._line.close()
+        self._close_coordinator()
+        self._claim.close()
 
-    def begin(self) -> None:
-        pass  # It is found out at each dial where the coordinator is.
+    # The line to the host.
 
-    def dial(self) -> None:
+    def _dial(self, effect: Dial) -> None:
         """Be the coordinator if the endpoint is this node's to have; else dial it."""
         if self.coordinating is not None:
             self._reach_here()
@@ -64,34 +96,6 @@ class Embedded(NetworkedLink):
     def _on_elsewhere(self) -> None:
         self._is_opening = False
         self._line.dial((self._claim.place,), one_dial_s(self._engine.config))
-
-    def _reach_here(self) -> None:
-        self._address = self._address or self._claim.place.address
-        super()._reach_here()
-
-    def send(self, message: FromNode) -> None:
-        super().send(with_address(message, self._address))
-
-    def nodes_ended(self, nodes: tuple[str, ...]) -> None:
-        pass  # Who hosts does not depend on who did before.
-
-    def leave(self) -> None:
-        pass  # Whoever must still learn the outcome dials this host, and no other.
-
-    def close(self) -> None:
-        self._is_closed = True
-        self._line.close()
-        self._close_coordinator()
-        self._claim.close()
-
-    def _close_coordinator(self) -> None:
-        for part in (self.coordinating, self._keeper, self._exchange):
-            if part is not None:
-                part.close()
-        self.coordinating = self._keeper = self._exchange = None
-        self._claim.release()
-
-    # What comes on the line.
 
     def on_connected(self, local_address: str) -> None:
         if not self._engine.config.local_address:
@@ -126,18 +130,16 @@ class Embedded(NetworkedLink):
             return
         engine, record = self._engine, self._engine.ports.record
         state = self._beginning(written)
-        keeper = NothingKept()
         if record is not None:
-            keeper = self._keeper = RecordKeeper(
-                engine, record, written.counter if written is not None else 0
-            )
+            writes = written.counter if written is not None else 0
+            self._record = RecordWriter(engine, record, writes)
         self._exchange = self._network.exchange(self)
-        coordinating = Coordinating(state, engine, keeper, self._exchange)
-        if self._keeper is None:
+        coordinating = Coordinating(state, engine, self._exchange)
+        if self._record is None:
             self._serve(coordinating)
         else:
             known = ledger(state, self._engine.clock.now())
-            self._keeper.begin(state.term, known, partial(self._serve, coordinating))
+            self._record.write(state.term, known, partial(self._serve, coordinating))
 
     def _beginning(self, written: Document | None) -> CoordinatorState:
         """Go on from the record of an earlier coordinator of this job, or begin."""
@@ -157,6 +159,7 @@ class Embedded(NetworkedLink):
         if self._is_closed or self._exchange is None:
             return
         self.coordinating, self._is_opening = coordinating, False
+        self._address = self._address or self._claim.place.address
         self._claim.serve(self._exchange, self._give_way)
         coordinating.begin()
         self._reach_here()
@@ -167,3 +170,71 @@ class Embedded(NetworkedLink):
             return  # The job is over, and this is where they learn how.
         self._close_coordinator()
         self.on_line_lost(reason, permanent=False)
+
+    def _close_coordinator(self) -> None:
+        for part in (self.coordinating, self._record, self._exchange):
+            if part is not None:
+                part.close()
+        self.coordinating = self._record = self._exchange = None
+        self._claim.release()
+
+    # What is written down.
+
+    def _write(self, effect: Write) -> None:
+        coordinating = self.coordinating
+        assert coordinating is not None, "nobody else wants anything written down"
+        done = partial(coordinating.decide, Written(effect.version))
+        if self._record is None:
+            done()
+        else:
+            self._record.write(coordinating.state.term, effect.ledger, done)
+
+    def _retire(self, effect: Retire) -> None:
+        if self._record is not None:
+            self._record.remove()
+
+
+class RecordWriter:
+    """Writes what the coordinator decides to the record, one document after the other."""
+
+    def __init__(self, engine: Engine, record: RecordPort, writes: int) -> None:
+        """`writes` is the counter of the document that was found there: it only grows."""
+        self._engine, self._record, self._writes = engine, record, writes
+        self._had_problem = self._is_over = False
+        self._touch = engine.clock.call_later(TOUCH_EVERY_S, self._touch_again)
+
+    def write(self, term: Term, known: Ledger, done: Callable[[], None]) -> None:
+        if self._is_over:
+            self._engine.clock.call_soon(done)
+            return
+        self._writes += 1
+        document = Document(
+            instance=term.instance,
+            epoch=term.epoch,
+            counter=self._writes,
+            nonce=f"{self._engine.node}/{self._writes}",
+            leader=self._engine.node,
+            ledger=known,
+        )
+        self._record.write(document, partial(self._on_written, done))
+
+    def remove(self) -> None:
+        """The job is over, and everybody knows."""
+        if not self._is_over:
+            self._is_over = True
+            self._record.remove()
+
+    def close(self) -> None:
+        """Leave the record for whoever goes on."""
+        self._touch.cancel()
+
+    def _on_written(self, done: Callable[[], None], problem: str) -> None:
+        if problem and not self._had_problem:
+            self._engine.say(f"a restarted coordinator will know less: {problem}")
+        self._had_problem = bool(problem)
+        done()
+
+    def _touch_again(self) -> None:
+        if not self._is_over:
+            self._record.touch()
+            self._touch = self._engine.clock.call_later(TOUCH_EVERY_S, self._touch_again)

@@ -1,114 +1,71 @@
 """The engine: the machines of one node, driven over its ports.
 
-    event ─▶ inbox ─▶ core.node.step ─▶ effects ─┬─▶ place: to the coordinator, here or elsewhere
-                                                 ├─▶ processes: workers and all that is theirs
-                                                 └─▶ timers, words, the end
+    inbox ─▶ core.node.step ──────────▶ effects ─┐
+    inbox ─▶ core.coordinator.step ───▶ effects ─┼─▶ routes ─┬─▶ the inbox of another machine
+    inbox ─▶ core.election.step ──────▶ effects ─┘           ├─▶ lines, timers, words, the register
+                                                             └─▶ processes: all else
+
+Each machine has an inbox: what comes while a step is carried out waits for its turn. The effects of
+a step go by one table, from an effect's type to whoever takes it. One that is an event of another
+machine (`core.border`) goes straight into that one's inbox. The coordinator and the election are
+behind the node's *link* (`Alone`, `Embedded`, `Elected`), and may be on another node.
 
 Requests of outsiders go past the machines, for they decide nothing (`engine.requests`).
-
-The coordinator is behind the node's *place* (`Alone`, `Embedded`, `Elected`): how it is found, and
-that it may be this very node. What it says arrives in the same inbox as everything else.
 
 Nothing is decided here. What the world is made of, is behind the ports (`engine.ports`).
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any
 
+from holdfast.core.border import CoordinatorLost, CoordinatorReached, Say, Told
 from holdfast.core.node import step as node_machine
-from holdfast.core.node.io import (
-    CoordinatorLost,
-    CoordinatorReached,
-    Dial,
-    Finish,
-    HangUp,
-    KnowEnded,
-    NodeEffect,
-    NodeEvent,
-    NodeTimerFired,
-    Report,
-    Say,
-    Told,
-    WakeNode,
-)
+from holdfast.core.node.io import Finish, NodeEvent, NodeTimerFired, Report, WakeNode
 from holdfast.core.node.state import NodeState
 from holdfast.core.policy.config import JobConfig
-from holdfast.core.protocol.messages import FromNode, OfRequests
-from holdfast.core.protocol.model import Endpoint, Outcome
-from holdfast.engine.alone import Alone
-from holdfast.engine.coordinating import Coordinating
+from holdfast.core.protocol.messages import OfRequests
+from holdfast.core.protocol.model import Outcome
+from holdfast.engine.link import Alone, Link
 from holdfast.engine.ports import JournalPort, Ports
 from holdfast.engine.requests import Requests
 from holdfast.runtime.loop import Clock, Inbox
 from holdfast.runtime.timers import Timers
 
-
-class CoordinatorLink(Protocol):
-    """Where the coordinator is, as one node sees it."""
-
-    coordinating: Coordinating | None
-    """The coordinator, while it is this node."""
-
-    @property
-    def store_address(self) -> Endpoint | None:
-        """Where the coordinator's store is found from here."""
-        ...
-
-    @property
-    def is_needed(self) -> bool:
-        """Whether other nodes still need something from here, though this one is done."""
-        ...
-
-    def begin(self) -> None:
-        """Do what is to be done before anybody dials; what comes of it may be posted at once."""
-        ...
-
-    def dial(self) -> None:
-        """Find the coordinator: `CoordinatorReached` follows, or `CoordinatorLost`."""
-        ...
-
-    def hang_up(self) -> None: ...
-    def send(self, message: FromNode) -> None: ...
-    def nodes_ended(self, nodes: tuple[str, ...]) -> None:
-        """These have ended, by proof of this machine: one of them may have been the coordinator."""
-        ...
-
-    def leave(self) -> None:
-        """The node is done: hand over to others what they need, while `is_needed`."""
-        ...
-
-    def close(self) -> None: ...
+Take = Callable[[Any], object]
 
 
 class Engine:
     """One node of one job."""
 
-    def __init__(
-        self,
-        config: JobConfig,
-        node: str,
-        host: str,
-        ports: Ports,
-    ) -> None:
+    def __init__(self, config: JobConfig, node: str, host: str, ports: Ports) -> None:
         self.config, self.node, self.ports = config, node, ports
         self.clock: Clock = ports.clock
         self.journal: JournalPort = ports.journal
+        self.say: Callable[[str], None] = ports.say
         self.state = NodeState(config, node, host)
         self.outcome: Outcome | None = None
         self._inbox: Inbox[NodeEvent] = Inbox(self._take)
-        self._timers = Timers(ports.clock, lambda name: self.post(NodeTimerFired(name)))
-        self.requests = Requests(ports, self._send)
-        self.link: CoordinatorLink = _place(self)
+        timers = self._timers = Timers(ports.clock, lambda name: self.post(NodeTimerFired(name)))
+        self.routes: dict[type, Take] = {
+            WakeNode: lambda effect: timers.set(effect.name, effect.after_s),
+            Say: lambda effect: ports.say(effect.text),
+            Finish: self._finish,
+            **dict.fromkeys([Told, CoordinatorReached, CoordinatorLost], self.post),
+        }
+        """Who takes each effect, of all machines here. Of the node's, the processes take the rest.
+
+        The link adds what leads to the coordinator, and the coordinator its own while it is here.
+        """
+        self.link: Link = _link(self)
+        self.requests = Requests(ports, lambda message: self.link.report(Report(message)))
         self.link.begin()
 
     @property
     def is_needed(self) -> bool:
         """Whether other nodes still need this one, though it has finished."""
         return self.link.is_needed
-
-    def say(self, text: str) -> None:
-        self.ports.say(text)
 
     def post(self, event: NodeEvent) -> None:
         """Take an event, after those that came before it. A request decides nothing, and waits for
@@ -123,8 +80,8 @@ class Engine:
             self.requests.lost(event.reason)
         self._inbox.put(event)
 
-    def _send(self, message: FromNode) -> None:
-        self.link.send(message)
+    def ignore(self, effect: object) -> None:
+        """Take what is of no use here."""
 
     def leave(self) -> None:
         """The node has finished: whatever others need of it is handed over."""
@@ -141,30 +98,14 @@ class Engine:
         effects = node_machine.step(self.state, event, now)
         self.journal.agent(now, event, effects)
         for effect in effects:
-            self._carry_out(effect)
+            self.routes.get(type(effect), self.ports.processes.do)(effect)
 
-    def _carry_out(self, effect: NodeEffect) -> None:
-        match effect:
-            case Report():
-                self.link.send(effect.message)
-            case WakeNode():
-                self._timers.set(effect.name, effect.after_s)
-            case Dial():
-                self.link.dial()
-            case KnowEnded():
-                self.link.nodes_ended(effect.nodes)
-            case HangUp():
-                self.link.hang_up()
-            case Say():
-                self.say(effect.text)
-            case Finish():
-                self.outcome = effect.outcome
-                self.ports.finished(effect.outcome)
-            case _:
-                self.ports.processes.do(effect)
+    def _finish(self, effect: Finish) -> None:
+        self.outcome = effect.outcome
+        self.ports.finished(effect.outcome)
 
 
-def _place(engine: Engine) -> CoordinatorLink:
+def _link(engine: Engine) -> Link:
     network, ports = engine.ports.network, engine.ports
     if network is None:
         return Alone(engine)
