@@ -41,7 +41,7 @@ from holdfast.core.node.io import (
 from holdfast.core.policy.config import JobConfig, Program, Rendezvous, RestartPolicy
 from holdfast.core.protocol.model import Endpoint, ExitStatus, Outcome
 from holdfast.engine.engine import Engine
-from holdfast.engine.meeting import Means, add_network
+from holdfast.engine.network import Means, add_network
 from holdfast.engine.ports import Ports
 from holdfast.engine.secrets import Secrets
 from holdfast.observe.journal import SCHEMA, Journal, JournalHeader

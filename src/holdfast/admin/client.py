@@ -445,7 +445,7 @@ def connect_elsewhere(config: JobConfig, secrets: Secrets) -> AdminClient:
 
 def _written_endpoints(config: JobConfig, secrets: Secrets) -> tuple[Endpoint, ...]:
     """Where agents of the job can be dialled, as its register says; the coordinator's first."""
-    from holdfast.engine.meeting import settings_of
+    from holdfast.engine.network import settings_of
     from holdfast.registers.opening import open_register
     from holdfast.registers.register import RegisterRefused, RegisterUnreachable
 

@@ -123,7 +123,7 @@ class Agent:
             answer=self._admin.answer,
         )
         if self.config.max_nodes > 1:
-            from holdfast.engine.meeting import Means, add_network
+            from holdfast.engine.network import Means, add_network
 
             means = Means(self._loop, self._disk, secrets)
             add_network(ports, self.config, self.node, means, self._admin)

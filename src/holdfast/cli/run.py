@@ -165,7 +165,7 @@ def secrets_of(config: JobConfig, secret: dict[str, str]) -> Secrets | None:
     """A job of one node needs none, and does not wait for what reads them."""
     if config.max_nodes == 1:
         return None
-    from holdfast.engine.secret_sources import read_secrets
+    from holdfast.engine.secrets import read_secrets
 
     environ = {**os.environ, **secret}
     return read_secrets(config.security.token_file, config.rendezvous.options, environ)

@@ -47,7 +47,7 @@ from holdfast.core.protocol.messages import CloseJob, StandBy, ToNode
 from holdfast.core.protocol.model import Endpoint, ErrorDetail, ExitStatus, Outcome
 from holdfast.elastic.rendezvous.shared_state import Seat, SharedState
 from holdfast.engine.engine import Engine
-from holdfast.engine.meeting import Means, add_network
+from holdfast.engine.network import Means, add_network
 from holdfast.engine.ports import Ports
 from holdfast.engine.secrets import Secrets
 from holdfast.processes.host.reserved_ports import ReservedPort

@@ -12,11 +12,9 @@ import pytest
 from holdfast.core.policy.config import JobConfig, Rendezvous
 from holdfast.core.protocol.document import Document, Ledger
 from holdfast.core.protocol.model import Endpoint
-from holdfast.engine.endpoint_claim import EndpointClaim
-from holdfast.engine.meeting import Means, add_network
-from holdfast.engine.network import RealNetwork
+from holdfast.engine.endpoint_host import EndpointClaim, RecordFile
+from holdfast.engine.network import Means, RealNetwork, add_network
 from holdfast.engine.ports import Ports
-from holdfast.engine.record_file import RecordFile
 from holdfast.engine.secrets import Secrets
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import EventLoop

@@ -1,4 +1,6 @@
-"""Whose the place behind an endpoint is: this node's, another's on this machine, or elsewhere.
+"""What an embedded coordinator has on its endpoint's host: the claim to be there, and a record.
+
+Whose the endpoint is: this node's, another's on this machine, or elsewhere.
 
 Whether the endpoint is this machine's is found out once, by binding (`transport.own_endpoint`); of
 several nodes of a job on it one has the claim (`transport.sharing`). A job without token and
@@ -11,16 +13,22 @@ hosts: whoever has the better claim keeps the place (`transport.looking`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from holdfast.core.policy.config import JobConfig
+from holdfast.core.protocol.document import Document
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.model import Endpoint
 from holdfast.engine.network import RealExchange
 from holdfast.engine.ports import Exchange
+from holdfast.registers.job_record import JobRecord
+from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import Loop
+from holdfast.runtime.private_folder import own_folder
 from holdfast.transport.auth import ConnectionSecurity
 from holdfast.transport.dialling import Identity
 from holdfast.transport.resolving import Address, Lookup, numeric
@@ -28,6 +36,8 @@ from holdfast.transport.resolving import Address, Lookup, numeric
 if TYPE_CHECKING:
     from holdfast.transport.looking import Looking
     from holdfast.transport.sharing import EndpointShare
+
+RECORD_WAITS = "the running round goes on; new decisions of the coordinator wait for it"
 
 
 class EndpointClaim:
@@ -149,3 +159,49 @@ def _require_no_stranger(endpoint: Endpoint, addresses: list[Address]) -> None:
             "choose another port with --rdzv-endpoint; if a node of this job is there, give all of "
             "its nodes a token",
         )
+
+
+class RecordFile:
+    """Of one job, on the host of its endpoint."""
+
+    def __init__(self, config: JobConfig, disk: Disk, say: Callable[[str], None]) -> None:
+        self._config, self._say = config, say
+        self._folder = Path(config.snapshot_dir) if config.snapshot_dir else own_folder()
+        self._lane = partial(disk.lane, "record", str(self._folder), RECORD_WAITS)
+        self._record: JobRecord | None = None
+
+    def read(self, then: Callable[[Document | None], None]) -> None:
+        def on_read(found: tuple[JobRecord, Document | None]) -> None:
+            self._record, written = found
+            if self._record.unbelieved:
+                self._say(f"going on without the record: {self._record.unbelieved}")
+            then(written)
+
+        self._lane().do(self._open, on_read)
+
+    def _open(self) -> tuple[JobRecord, Document | None]:
+        """What an earlier coordinator of this job left. Waits for the disk."""
+        # Other jobs on this machine may have the same name, but not the same port.
+        port = Endpoint.parse(self._config.rendezvous.endpoint).port
+        record = JobRecord(self._folder, f"{port}-{self._config.run_id}")
+        return record, record.read(self._config.timeouts.join_s)
+
+    def write(self, document: Document, then: Callable[[str], None]) -> None:
+        self._lane().do(partial(_written, self._opened, document), then)
+
+    def touch(self) -> None:
+        self._lane().do(self._opened.touch)
+
+    def remove(self) -> None:
+        self._lane().do(self._opened.remove)
+
+    @property
+    def _opened(self) -> JobRecord:
+        assert self._record is not None, "it is read before it is written"
+        return self._record
+
+
+def _written(record: JobRecord, document: Document) -> str:
+    """What went wrong, in words; empty if it is written."""
+    record.write(document)
+    return record.problem
