@@ -10,6 +10,7 @@ from holdfast.core.border import (
     CoordinatorLost,
     Depose,
     Dial,
+    HandOverAsked,
     KnowEnded,
     Resign,
     Retire,
@@ -29,7 +30,6 @@ from holdfast.core.election import (
     HoldJudged,
     Lead,
     LeaderTetherEnded,
-    NodeLeaves,
     ReadRegister,
     RegisterForgot,
     RegisterRead,
@@ -562,7 +562,7 @@ def test_a_node_that_leaves_is_needed_until_its_place_is_given_away_or_it_has_wa
     first = leader()
     assert not is_needed(first.state, None)
     first.answers = False
-    first.take(NodeLeaves())
+    first.take(HandOverAsked())
     first.take(Resign("its node leaves", leaves=True))
     assert is_needed(first.state, None), "the register has not answered"
     first.take(ElectionTimerFired("leave"))

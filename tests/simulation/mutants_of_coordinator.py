@@ -147,7 +147,7 @@ MUTANTS = (
     Mutant(
         "a register that is empty again counts as empty all the time",
         "§5.12",
-        "core.election:_read",
+        "core.election:step",
         "if event.document is None and state.unanswered:",
         "if False:",
         "emptied twice",

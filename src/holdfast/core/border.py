@@ -85,3 +85,8 @@ class Say(Record, frozen=True):
     """A line for the user."""
 
     text: str
+
+
+class HandOverAsked(Record, frozen=True):
+    """The node has nothing more to do for the job, and goes; for a little while others may need
+    what is here."""

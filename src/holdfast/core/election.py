@@ -50,18 +50,7 @@ from typing import Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from holdfast.core.border import (
-    CoordinatorLost,
-    Depose,
-    Dial,
-    KnowEnded,
-    Resign,
-    Retire,
-    Say,
-    Told,
-    Write,
-    Written,
-)
+from holdfast.core import border
 from holdfast.core.coordinator.state import CoordinatorState, is_owed
 from holdfast.core.policy.config import Leases
 from holdfast.core.protocol.document import Document, Ledger
@@ -69,10 +58,7 @@ from holdfast.core.protocol.messages import CloseJob, HeartbeatAnswered, ToNode,
 from holdfast.core.protocol.model import Endpoint, Record, Term
 from holdfast.core.protocol.naming import host_of
 
-RENEW_TIMER = "renew"
-WATCH_TIMER = "watch"
-RESIGN_TIMER = "resign"
-LEAVE_TIMER = "leave"
+RENEW_TIMER, WATCH_TIMER, RESIGN_TIMER, LEAVE_TIMER = "renew", "watch", "resign", "leave"
 FORGOTTEN_AFTER_S = 60.0
 """How long latecomers learn the outcome from the register, where it can forget."""
 STAGGER_S = 0.5
@@ -139,10 +125,6 @@ class HoldJudged(Record, frozen=True):
     allowed: bool
 
 
-class NodeLeaves(Record, frozen=True):
-    """The node has nothing more to do for the job; for a little while others may need it."""
-
-
 class ElectionTimerFired(Record, frozen=True):
     """A timer that was asked for with `WakeElection` has run out."""
 
@@ -151,8 +133,9 @@ class ElectionTimerFired(Record, frozen=True):
 
 ElectionEvent = (
     ElectionStarted | RegisterRead | RegisterWrote | RegisterUnclear | RegisterForgot
-    | LeaderTetherEnded | HoldJudged | NodeLeaves | ElectionTimerFired
-    | Write | Resign | Depose | Retire | Dial | KnowEnded | Told
+    | LeaderTetherEnded | HoldJudged | ElectionTimerFired
+    | border.Write | border.Resign | border.Depose | border.Retire | border.Dial
+    | border.KnowEnded | border.Told | border.HandOverAsked
 )  # fmt: skip
 
 # Effects, beside those that are events of the other machines.
@@ -224,7 +207,7 @@ class WakeElection(Record, frozen=True):
 
 ElectionEffect = (
     ReadRegister | WriteRegister | WatchRegister | ForgetRegister | Lead | Renewed | StepDown
-    | DialNodes | WakeElection | Written | CoordinatorLost | Told | Say
+    | DialNodes | WakeElection | border.Written | border.CoordinatorLost | border.Told | border.Say
 )  # fmt: skip
 
 # The state.
@@ -288,7 +271,7 @@ class ElectionState(Struct, omit_defaults=True):
     """When we sent the last write that succeeded."""
     hold_over: bool = False
     """Beyond its term, and without a right to hold."""
-    wanted: Write | None = None
+    wanted: border.Write | None = None
     """What the coordinator wants written next."""
     leader: str = ""
     successors: tuple[str, ...] = ()
@@ -382,7 +365,11 @@ def step(state: ElectionState, event: ElectionEvent, now: float) -> list[Electio
         return []
     match event:
         case RegisterRead():
-            return _read(state, event, now)
+            state.read_pending = False
+            if event.document is None and state.unanswered:
+                state.moved_at = None  # It may have held something meanwhile, and lost that too.
+            found = event.document, event.token
+            return _in_reach(state) + _saw(state, *found, now, expired=event.expired)
         case RegisterWrote():
             return _in_reach(state) + _wrote(state, event, now)
         case RegisterUnclear():
@@ -391,7 +378,7 @@ def step(state: ElectionState, event: ElectionEvent, now: float) -> list[Electio
             return _timer(state, event.name, now)
         case ElectionStarted():
             return _ask_register(state)
-        case Write():
+        case border.Write():
             # What a coordinator wanted whose term is over must not be written in the next one.
             state.wanted = event if state.role is Role.LEADER else None
             return _write_next(state, now)
@@ -399,23 +386,23 @@ def step(state: ElectionState, event: ElectionEvent, now: float) -> list[Electio
             state.hold_over = _has_round(state) and not event.allowed
         case LeaderTetherEnded():
             return _leader_died(state, event.leader, now)
-        case KnowEnded():
+        case border.KnowEnded():
             state.ended |= set(event.nodes)
             return _look_again(state, now)
-        case Dial():
+        case border.Dial():
             return _whom_to_dial(state)
-        case Told(message=Welcomed() as welcome):
+        case border.Told(message=Welcomed() as welcome):
             return _welcomed(state, welcome, event.term, now)
-        case Depose():
+        case border.Depose():
             state.above = max(state.above, event.term)
             return _step_down(state, "another coordinator leads by now")
-        case Resign():
+        case border.Resign():
             state.leaves = event.leaves
             return _resign(state, now)
-        case NodeLeaves():
+        case border.HandOverAsked():
             state.leaving = True
             return [WakeElection(LEAVE_TIMER, state.resign_s)]
-        case Retire():
+        case border.Retire():
             return _retire(state, now)
     return []
 
@@ -425,7 +412,7 @@ def _timer(state: ElectionState, name: str, now: float) -> list[ElectionEffect]:
         # Its own node, too, has to look for the one that may lead by now.
         return _step_down(state, "its register was out of reach for too long")
     if name == RENEW_TIMER and state.role is Role.LEADER:
-        return [*_write_next(state, now, renew=True), _renew_later(state)]
+        return [*_write_next(state, now, renew=True), _soon(state, RENEW_TIMER)]
     if name == RESIGN_TIMER:
         return _resign(state, now)
     if name == LEAVE_TIMER:
@@ -436,8 +423,8 @@ def _timer(state: ElectionState, name: str, now: float) -> list[ElectionEffect]:
     return []
 
 
-def _renew_later(state: ElectionState) -> WakeElection:
-    return WakeElection(RENEW_TIMER, state.leases.term_s / 3)
+def _soon(state: ElectionState, name: str) -> WakeElection:
+    return WakeElection(name, state.leases.term_s / 3)
 
 
 # Reading.
@@ -448,14 +435,6 @@ def _ask_register(state: ElectionState) -> list[ElectionEffect]:
         return []
     state.read_pending = True
     return [ReadRegister()]
-
-
-def _read(state: ElectionState, event: RegisterRead, now: float) -> list[ElectionEffect]:
-    state.read_pending = False
-    if event.document is None and state.unanswered:
-        state.moved_at = None  # It may have held something meanwhile, and lost that too.
-    answers = _in_reach(state)
-    return answers + _saw(state, event.document, event.token, now, expired=event.expired)
 
 
 def _saw(
@@ -505,10 +484,10 @@ def _saw(
 def _learn(state: ElectionState, document: Document, now: float) -> list[ElectionEffect]:
     """The job is over; the node that wrote that may be dead, and cannot tidy up."""
     assert document.ledger.outcome is not None, "it is not over"
-    told = Told(CloseJob(document.ledger.outcome), document.term)
+    told = border.Told(CloseJob(document.ledger.outcome), document.term)
     if state.welcomed:
         return [told, *_retire(state, now)]
-    return [Say(f"this job has already finished, before this node came; {AGAIN}"), told]
+    return [border.Say(f"this job has already finished, before this node came; {AGAIN}"), told]
 
 
 def _look_again(state: ElectionState, now: float) -> list[ElectionEffect]:
@@ -553,22 +532,7 @@ def _watch(state: ElectionState, now: float) -> list[ElectionEffect]:
 
 def _in_reach(state: ElectionState) -> list[ElectionEffect]:
     unanswered, state.unanswered = state.unanswered, 0
-    return [Say("the register answers again")] if unanswered >= WORTH_SAYING else []
-
-
-def _out_of_reach(state: ElectionState, event: RegisterUnclear) -> list[ElectionEffect]:
-    """Say so once; a node that seeks a coordinator has to try again later."""
-    effects: list[ElectionEffect] = []
-    text = f"the register cannot be reached: {event.reason or 'no answer came'}"
-    state.unanswered += 1
-    if state.seeking:
-        effects.append(CoordinatorLost(text, event.refused and state.moved_at is None))
-    # A node that has only begun to look says so anyhow, with the reason.
-    is_new_here = state.seeking and state.seen is None
-    if state.unanswered == WORTH_SAYING and not is_new_here:
-        holds = f"; a round that runs goes on for at most {state.leases.hold_s:g} s"
-        effects.append(Say(text + holds if state.role is Role.LEADER else text))
-    return effects
+    return [border.Say("the register answers again")] if unanswered >= WORTH_SAYING else []
 
 
 # Claiming.
@@ -576,17 +540,14 @@ def _out_of_reach(state: ElectionState, event: RegisterUnclear) -> list[Election
 
 def _turn(state: ElectionState) -> float:
     """How long after the first this node may try, so that not all do at once."""
+    chance = zlib.crc32(f"{state.node}/{state.writes}".encode()) / 2**32
     if state.seen is None:
-        return CROWD_S * (_spread(state) - 1) / 4 if state.nodes_max > FEW else 0.0
+        return CROWD_S * chance if state.nodes_max > FEW else 0.0
     if state.seen.leader in state.ended:
         return 0.0  # Only nodes on that machine know it.
     if state.node in state.successors:
         return state.successors.index(state.node) * STAGGER_S
-    return (len(state.successors) + _spread(state)) * STAGGER_S
-
-
-def _spread(state: ElectionState) -> float:
-    return 1 + 4 * zlib.crc32(f"{state.node}/{state.writes}".encode()) / 2**32
+    return (len(state.successors) + 1 + 4 * chance) * STAGGER_S
 
 
 def _claim_in_turn(state: ElectionState, now: float, *, free: bool) -> list[ElectionEffect]:
@@ -637,19 +598,12 @@ def _claim(state: ElectionState, now: float, *, holder_possible: bool) -> list[E
 def _next_document(state: ElectionState, last: Document, **changes: object) -> Document:
     """The document after that one, by this node: unlike any other that was ever written."""
     state.writes += 1
-    endpoints = dict(last.places)
-    if state.endpoint is not None:
-        endpoints[state.node] = state.endpoint
-    unique = {
-        "counter": last.counter + 1,
-        "nonce": f"{state.node}/{state.writes}",
-        "leader": state.node,
-        "left": "",
-        "places": endpoints,
-    }
-    document = replace(last, **{**unique, **changes})
+    own = {state.node: state.endpoint} if state.endpoint is not None else {}
+    unique = {"counter": last.counter + 1, "nonce": f"{state.node}/{state.writes}", "left": ""}
+    document = replace(last, **{"leader": state.node, **unique, **changes})
     known = (document.leader, *document.successors)
-    return replace(document, places={n: p for n, p in document.places.items() if n in known})
+    endpoints = {**document.places, **own}
+    return replace(document, places={n: e for n, e in endpoints.items() if n in known})
 
 
 def _send(state: ElectionState, pending: PendingWrite) -> list[ElectionEffect]:
@@ -666,9 +620,7 @@ def _write_next(state: ElectionState, now: float, *, renew: bool = False) -> lis
     wanted, state.wanted = state.wanted, None
     changes: dict[str, object] = {}
     if wanted is not None:
-        own = {state.node: state.endpoint} if state.endpoint is not None else {}
-        changes = {"successors": wanted.successors, "ledger": wanted.ledger}
-        changes["places"] = {**wanted.places, **own}
+        changes = {name: getattr(wanted, name) for name in ("successors", "ledger", "places")}
     document = _next_document(state, state.seen, **changes)
     version = wanted.version if wanted is not None else 0
     return _send(state, PendingWrite(document, state.token, now, version))
@@ -683,10 +635,20 @@ def _wrote(state: ElectionState, event: RegisterWrote, now: float) -> list[Elect
 
 
 def _unclear(state: ElectionState, event: RegisterUnclear, now: float) -> list[ElectionEffect]:
-    effects = _out_of_reach(state, event)
+    """Say so once; a node that seeks a coordinator has to try again later."""
+    effects: list[ElectionEffect] = []
+    text = f"the register cannot be reached: {event.reason or 'no answer came'}"
+    state.unanswered += 1
+    if state.seeking:
+        effects.append(border.CoordinatorLost(text, event.refused and state.moved_at is None))
+    # A node that has only begun to look says so anyhow, with the reason.
+    is_new_here = state.seeking and state.seen is None
+    if state.unanswered == WORTH_SAYING and not is_new_here:
+        holds = f"; a round that runs goes on for at most {state.leases.hold_s:g} s"
+        effects.append(border.Say(text + holds if state.role is Role.LEADER else text))
     if not event.wrote:
         state.read_pending = state.watching = False
-        return [*effects, WakeElection(WATCH_TIMER, state.leases.term_s / 3)]
+        return [*effects, _soon(state, WATCH_TIMER)]
     if state.pending is None or event.nonce not in ("", state.pending.document.nonce):
         return effects
     state.pending = replace(state.pending, unclear=True)
@@ -706,18 +668,15 @@ def _resolve(
     assert pending is not None, "nothing was written"
     if document is not None and document.nonce == pending.document.nonce:
         return _succeeded(state, pending, token, now)
-    if document is None and certain and may_speak(state, now):
-        # All is lost, and nobody can have taken over since.
-        return _retry(state, replace(pending, token=token))
-    if (document is None or token == pending.token) and not certain:
-        return _retry(state, pending)  # Not there (yet): the same write can only succeed once.
-    if document is not None and document.counter < pending.document.counter and not certain:
-        return _retry(state, pending)  # A stale answer.
+    is_lost = document is None and certain and may_speak(state, now)
+    if is_lost:  # All of it, and nobody can have taken over since.
+        pending = replace(pending, token=token)
+    # Not there (yet), or the answer is stale: the same write again can only succeed once.
+    is_open = document is None or token == pending.token
+    is_open = is_open or (document is not None and document.counter < pending.document.counter)
+    if is_lost or (is_open and not certain):
+        return _send(state, replace(pending, unclear=False))
     return _failed(state, document, token, now)
-
-
-def _retry(state: ElectionState, pending: PendingWrite) -> list[ElectionEffect]:
-    return _send(state, replace(pending, unclear=False))
 
 
 def _succeeded(
@@ -738,10 +697,10 @@ def _succeeded(
     if pending.lead is not None:
         state.role, state.leader = Role.LEADER, state.node
         state.seeking = state.dialled = False
-        return [pending.lead, *_watch(state, now), _renew_later(state)]
+        return [pending.lead, *_watch(state, now), _soon(state, RENEW_TIMER)]
     effects: list[ElectionEffect] = [Renewed()]
     if pending.version:
-        effects.append(Written(pending.version))
+        effects.append(border.Written(pending.version))
     effects += _write_next(state, now)
     if state.resigns and state.pending is None:
         # Only after what this write was for has been said.

@@ -21,45 +21,9 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.core import election
-from holdfast.core.border import (
-    CoordinatorLost,
-    CoordinatorReached,
-    Depose,
-    Dial,
-    KnowEnded,
-    Resign,
-    Retire,
-    Told,
-    Write,
-)
+from holdfast.core import border, election
 from holdfast.core.coordinator import bootstrap
-from holdfast.core.coordinator.io import HandOverAsked
-from holdfast.core.election import (
-    FORGOTTEN_AFTER_S,
-    DialNodes,
-    ElectionEvent,
-    ElectionStarted,
-    ElectionState,
-    ElectionTimerFired,
-    ForgetRegister,
-    HoldJudged,
-    Lead,
-    LeaderTetherEnded,
-    NodeLeaves,
-    ReadRegister,
-    RegisterForgot,
-    RegisterRead,
-    RegisterUnclear,
-    RegisterWrote,
-    Renewed,
-    StepDown,
-    Verdict,
-    WakeElection,
-    WatchRegister,
-    WriteRegister,
-    may_send,
-)
+from holdfast.core.election import ElectionEvent, ElectionState, ElectionTimerFired, Verdict
 from holdfast.core.node.io import HangUp, Report
 from holdfast.core.policy.timing import one_dial_s
 from holdfast.core.protocol.document import Document, decode, encode
@@ -118,16 +82,26 @@ class Elected(NetworkedLink):
         engine.routes |= {
             Report: self.report,
             HangUp: lambda effect: line.close(),
-            **dict.fromkeys((Dial, KnowEnded, Write, Resign, Depose, Retire), put),
-            ReadRegister: lambda effect: register.read(self._on_read),
-            WriteRegister: self._write,
-            WatchRegister: self._watch,
-            ForgetRegister: self._forget,
-            WakeElection: lambda effect: timers.set(effect.name, effect.after_s),
-            Lead: self._lead,
-            Renewed: self._renewed,
-            StepDown: self._step_down,
-            DialNodes: self._dial_nodes,
+            **dict.fromkeys(
+                (
+                    border.Dial,
+                    border.KnowEnded,
+                    border.Write,
+                    border.Resign,
+                    border.Depose,
+                    border.Retire,
+                ),
+                put,
+            ),
+            election.ReadRegister: lambda effect: register.read(self._on_read),
+            election.WriteRegister: self._write,
+            election.WatchRegister: self._watch,
+            election.ForgetRegister: self._forget,
+            election.WakeElection: lambda effect: timers.set(effect.name, effect.after_s),
+            election.Lead: self._lead,
+            election.Renewed: self._renewed,
+            election.StepDown: self._step_down,
+            election.DialNodes: self._dial_nodes,
         }
 
     @property
@@ -140,13 +114,13 @@ class Elected(NetworkedLink):
         return election.is_needed(self.election, coordinator)
 
     def begin(self) -> None:
-        self._inbox.put(ElectionStarted())
+        self._inbox.put(election.ElectionStarted())
 
     def leave(self) -> None:
-        """Resign if others go on: they need not wait until this node is missed."""
-        self._inbox.put(NodeLeaves())
+        """border.Resign if others go on: they need not wait until this node is missed."""
+        self._inbox.put(border.HandOverAsked())
         if self.coordinating is not None:
-            self.coordinating.decide(HandOverAsked())
+            self.coordinating.decide(border.HandOverAsked())
 
     def close(self) -> None:
         self._stop_watching()
@@ -166,25 +140,25 @@ class Elected(NetworkedLink):
 
     # The register.
 
-    def _write(self, effect: WriteRegister) -> None:
+    def _write(self, effect: election.WriteRegister) -> None:
         nonce = effect.document.nonce
 
         def on_wrote(reply: Reply) -> None:
             self._inbox.put(_wrote(reply, nonce))
 
         is_over = effect.document.ledger.outcome is not None
-        keep_s = FORGOTTEN_AFTER_S if is_over else None
+        keep_s = election.FORGOTTEN_AFTER_S if is_over else None
         self._register.write(encode(effect.document), effect.token, on_wrote, keep_s)
 
-    def _watch(self, effect: WatchRegister) -> None:
+    def _watch(self, effect: election.WatchRegister) -> None:
         if effect.on:
             self._register.watch(self.election.token, self._on_read)
         else:
             self._register.stop_watching()
 
-    def _forget(self, effect: ForgetRegister) -> None:
+    def _forget(self, effect: election.ForgetRegister) -> None:
         self._timers.cancel()
-        forgot = RegisterForgot()
+        forgot = election.RegisterForgot()
         self._register.forget_after(effect.after_s, lambda reply: self._inbox.put(forgot))
 
     def _on_read(self, reply: Reply) -> None:
@@ -192,7 +166,7 @@ class Elected(NetworkedLink):
 
     # Being the coordinator.
 
-    def _lead(self, effect: Lead) -> None:
+    def _lead(self, effect: election.Lead) -> None:
         engine, now = self._engine, self._engine.clock.now()
         beginning = bootstrap.elected(engine.config, engine.node, effect)
         engine.journal.began(now, beginning)
@@ -208,18 +182,18 @@ class Elected(NetworkedLink):
         self.coordinating.begin()
 
     def _may_send(self, message: ToNode, all_heard: Callable[[float], bool], now: float) -> Verdict:
-        verdict = may_send(self.election, message, all_heard, now)
+        verdict = election.may_send(self.election, message, all_heard, now)
         is_denied = verdict == "drop"
         if isinstance(message, HeartbeatAnswered) and is_denied != self.election.hold_over:
-            self._inbox.put(HoldJudged(not is_denied))
+            self._inbox.put(election.HoldJudged(not is_denied))
         return verdict
 
-    def _renewed(self, effect: Renewed) -> None:
+    def _renewed(self, effect: election.Renewed) -> None:
         if self.coordinating is not None:
             self.coordinating.speak_again()
             self._share_tethers()
 
-    def _step_down(self, effect: StepDown) -> None:
+    def _step_down(self, effect: election.StepDown) -> None:
         coordinating, self.coordinating = self.coordinating, None
         end = coordinating.state.end if coordinating is not None else None
         is_over = end is not None and end.is_told
@@ -231,7 +205,7 @@ class Elected(NetworkedLink):
         if not is_over:  # Else some may still need the round's keys, until this node goes.
             self._exchange.dismiss()
         self._share_tethers()
-        self._engine.post(CoordinatorLost(effect.reason))
+        self._engine.post(border.CoordinatorLost(effect.reason))
 
     # The tethers of nodes to us.
 
@@ -256,7 +230,7 @@ class Elected(NetworkedLink):
 
     # The line to the leader.
 
-    def _dial_nodes(self, effect: DialNodes) -> None:
+    def _dial_nodes(self, effect: election.DialNodes) -> None:
         if self.coordinating is not None:
             self._reach_here()
         elif effect.endpoints:
@@ -264,26 +238,26 @@ class Elected(NetworkedLink):
         else:
             hosts = ", ".join(dict.fromkeys(map(host_of, effect.nodes)))
             reason = f"the register does not say where {hosts} can be reached"
-            self._engine.post(CoordinatorLost(reason))
+            self._engine.post(border.CoordinatorLost(reason))
 
     def on_connected(self, local_address: str) -> None:
         # The old tether tells of whoever led before, and must not get another's name.
         self._stop_watching()
         self._leader = ""
-        self._engine.post(CoordinatorReached())
+        self._engine.post(border.CoordinatorReached())
 
     def on_line_lost(self, reason: str, permanent: bool) -> None:
         """Of those that were dialled, or of the coordinator that we had."""
         # Whoever was welcomed once has the right token: it is a stranger at an old place who
         # refuses us for good.
-        self._engine.post(CoordinatorLost(reason, permanent and self._heard == Term()))
+        self._engine.post(border.CoordinatorLost(reason, permanent and self._heard == Term()))
 
     def on_unusable(self, error: UsageError) -> None:
         # The files for TLS: somebody may be replacing them while the job runs.
-        self._engine.post(CoordinatorLost(error.message, self._heard == Term()))
+        self._engine.post(border.CoordinatorLost(error.message, self._heard == Term()))
 
     def on_told(self, term: Term, message: ToNode) -> None:
-        told = Told(message, term)
+        told = border.Told(message, term)
         self._engine.post(told)
         if isinstance(message, Welcomed) and term >= self._heard:
             self._heard, self._leader = term, message.leader
@@ -297,7 +271,7 @@ class Elected(NetworkedLink):
 
     def _on_leader_gone(self) -> None:
         if self._leader:
-            self._inbox.put(LeaderTetherEnded(self._leader))
+            self._inbox.put(election.LeaderTetherEnded(self._leader))
 
     def _stop_watching(self) -> None:
         if self._watched is not None:
@@ -305,23 +279,23 @@ class Elected(NetworkedLink):
             self._watched = None
 
 
-def _read(reply: Reply) -> RegisterRead | RegisterUnclear:
+def _read(reply: Reply) -> election.RegisterRead | election.RegisterUnclear:
     if isinstance(reply, NoAnswer):
-        return RegisterUnclear(False, reason=reply.reason, refused=reply.refused)
+        return election.RegisterUnclear(False, reason=reply.reason, refused=reply.refused)
     try:
-        return RegisterRead(_document(reply.content), reply.token, reply.expired)
+        return election.RegisterRead(_document(reply.content), reply.token, reply.expired)
     except msgspec.DecodeError:
         reason = f"{FOREIGN}; is another program using this prefix?"
-        return RegisterUnclear(False, reason=reason, refused=True)
+        return election.RegisterUnclear(False, reason=reason, refused=True)
 
 
-def _wrote(reply: Reply, nonce: str) -> RegisterWrote | RegisterUnclear:
+def _wrote(reply: Reply, nonce: str) -> election.RegisterWrote | election.RegisterUnclear:
     if isinstance(reply, NoAnswer):
-        return RegisterUnclear(True, nonce, reply.reason, reply.refused)
+        return election.RegisterUnclear(True, nonce, reply.reason, reply.refused)
     try:
-        return RegisterWrote(reply.has_set, _document(reply.content), reply.token, nonce)
+        return election.RegisterWrote(reply.has_set, _document(reply.content), reply.token, nonce)
     except msgspec.DecodeError:
-        return RegisterUnclear(True, nonce, FOREIGN)
+        return election.RegisterUnclear(True, nonce, FOREIGN)
 
 
 def _document(content: bytes | None) -> Document | None:

@@ -63,7 +63,7 @@ ANSWERED_BY: dict[type, str] = {
 """The effect, on the same node, of which an event comes: where its name is all that it takes."""
 OF_THE_ELECTION = {
     "RegisterRead": "ReadRegister",
-    "NodeLeaves": "Finish",
+    "HandOverAsked": "Finish",
     "RegisterForgot": "ForgetRegister",
 }
 """The same, of events of `core.election`, by name: a job without a register has none."""

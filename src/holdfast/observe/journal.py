@@ -87,6 +87,7 @@ RENAMED = {
     "ResignationWanted": "Resign",
     "Outranked": "Depose",
     "OutcomeKnown": "Retire",
+    "NodeLeaves": "HandOverAsked",
     "DialWanted": "Dial",
     "NodesEnded": "KnowEnded",
     "NobodyFound": "CoordinatorLost",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 from holdfast.core.border import Depose as Depose
+from holdfast.core.border import HandOverAsked as HandOverAsked
 from holdfast.core.border import Resign as Resign
 from holdfast.core.border import Retire as Retire
 from holdfast.core.border import Write as Write
@@ -34,10 +35,6 @@ class LoopDelayed(Record, frozen=True):
     """The coordinator itself stood still for this long: a check that was due came late."""
 
     late_s: float
-
-
-class HandOverAsked(Record, frozen=True):
-    """The node that the coordinator lives on has nothing more to do for the job, and goes."""
 
 
 class OperatorAsked(Record, frozen=True):
