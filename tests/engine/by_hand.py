@@ -354,7 +354,7 @@ class MemoryKeys:
 class MemoryClaim:
     """One node has the place at a time; who comes later finds it taken."""
 
-    place = MEETING
+    endpoint = MEETING
 
     def __init__(self, world: World, node: str) -> None:
         self._world, self._node = world, node

@@ -102,7 +102,7 @@ def test_whoever_dials_the_endpoint_reaches_the_exchange_that_is_served(world: R
     exchange = RealNetwork(world.loop, world.config, "a", OPEN, world.disk).exchange(Quiet())
     world.closing.append(exchange.close)
     claim.serve(exchange, lambda reason: None)
-    assert claim.place == Endpoint.parse(world.config.rendezvous.endpoint)
+    assert claim.endpoint == Endpoint.parse(world.config.rendezvous.endpoint)
     assert any("this node is the coordinator" in text for text in world.said)
     heard: list[str] = []
 
@@ -118,7 +118,7 @@ def test_whoever_dials_the_endpoint_reaches_the_exchange_that_is_served(world: R
 
     line = RealNetwork(world.loop, world.config, "b", OPEN, world.disk).line(Line())
     world.closing.append(line.close)
-    line.dial((claim.place,), DEADLINE_S)
+    line.dial((claim.endpoint,), DEADLINE_S)
     world.until(lambda: heard)
     assert heard == ["127.0.0.1"]
 

@@ -296,7 +296,7 @@ class SimulatedClaim:
 
     def __init__(self, process: SimulatedProcess) -> None:
         self._process = process
-        self.place = Endpoint(process.cluster.machines[EMBEDDED_HOST].name, PORT)
+        self.endpoint = Endpoint(process.cluster.machines[EMBEDDED_HOST].name, PORT)
 
     def take(self, on_here: Callable[[], None], on_elsewhere: Callable[[], None]) -> None:
         (on_here if self._process.host == EMBEDDED_HOST else on_elsewhere)()

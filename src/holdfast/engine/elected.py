@@ -53,15 +53,15 @@ class Elected(NetworkedLink):
         line = self._line = network.line(self)
         self._exchange = network.exchange(self)
         self._exchange.closed_because = NOT_LEADING
-        self._place: Endpoint = network.listen(self._exchange)
-        self._address = self._place.address
+        self._endpoint: Endpoint = network.listen(self._exchange)
+        self._address = self._endpoint.address
         config = engine.config
         self.election = ElectionState(
             engine.node,
             config.leases,
             nodes_max=config.max_nodes,
             instance=engine.ports.instance(),
-            endpoint=self._place,
+            endpoint=self._endpoint,
             can_watch=register.tells_of_changes,
             can_forget=register.can_forget,
             resign_s=config.timeouts.resign_s,
@@ -82,17 +82,8 @@ class Elected(NetworkedLink):
         engine.routes |= {
             Report: self.report,
             HangUp: lambda effect: line.close(),
-            **dict.fromkeys(
-                (
-                    border.Dial,
-                    border.KnowEnded,
-                    border.Write,
-                    border.Resign,
-                    border.Depose,
-                    border.Retire,
-                ),
-                put,
-            ),
+            **dict.fromkeys((border.Dial, border.KnowEnded), put),
+            **dict.fromkeys((border.Write, border.Resign, border.Depose, border.Retire), put),
             election.ReadRegister: lambda effect: register.read(self._on_read),
             election.WriteRegister: self._write,
             election.WatchRegister: self._watch,
@@ -106,7 +97,7 @@ class Elected(NetworkedLink):
 
     @property
     def store_address(self) -> Endpoint | None:
-        return self._place if self.coordinating is not None else self._leader_address
+        return self._endpoint if self.coordinating is not None else self._leader_address
 
     @property
     def is_needed(self) -> bool:
@@ -176,7 +167,7 @@ class Elected(NetworkedLink):
             self._exchange.keys.open(state.round_number)  # The last leader's are lost with it.
         self._exchange.closed_because = ""
         known = f", and goes on from round {state.round_number}" if state.round_number else ""
-        engine.say(f"this node is the coordinator, on {self._place}{known}")
+        engine.say(f"this node is the coordinator, on {self._endpoint}{known}")
         self._line.close()
         self._reach_here()
         self.coordinating.begin()

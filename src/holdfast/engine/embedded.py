@@ -75,7 +75,7 @@ class Embedded(NetworkedLink):
 
     @property
     def store_address(self) -> Endpoint:
-        return self._claim.place
+        return self._claim.endpoint
 
     def close(self) -> None:
         self._is_closed = True
@@ -95,7 +95,7 @@ class Embedded(NetworkedLink):
 
     def _on_elsewhere(self) -> None:
         self._is_opening = False
-        self._line.dial((self._claim.place,), one_dial_s(self._engine.config))
+        self._line.dial((self._claim.endpoint,), one_dial_s(self._engine.config))
 
     def on_connected(self, local_address: str) -> None:
         if not self._engine.config.local_address:
@@ -159,7 +159,7 @@ class Embedded(NetworkedLink):
         if self._is_closed or self._exchange is None:
             return
         self.coordinating, self._is_opening = coordinating, False
-        self._address = self._address or self._claim.place.address
+        self._address = self._address or self._claim.endpoint.address
         self._claim.serve(self._exchange, self._give_way)
         coordinating.begin()
         self._reach_here()

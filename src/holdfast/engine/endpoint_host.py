@@ -1,13 +1,11 @@
-"""What an embedded coordinator has on its endpoint's host: the claim to be there, and a record.
-
-Whose the endpoint is: this node's, another's on this machine, or elsewhere.
+"""The host of an endpoint, for real: the claim to be the coordinator there, and its record on disk.
 
 Whether the endpoint is this machine's is found out once, by binding (`transport.own_endpoint`); of
 several nodes of a job on it one has the claim (`transport.sharing`). A job without token and
 certificates does not dial another user of this machine who has taken the port: it would do as that
-one says. Where an endpoint's name has
-addresses of other machines too, those are dialled first, and looked at for as long as this node
-hosts: whoever has the better claim keeps the place (`transport.looking`).
+one says. Where an endpoint's name has addresses of other machines too, those are dialled first, and
+looked at for as long as this node hosts: the node with the better claim goes on
+(`transport.looking`).
 """
 
 from __future__ import annotations
@@ -66,7 +64,7 @@ class EndpointClaim:
         self._exchange: RealExchange | None = None
 
     @property
-    def place(self) -> Endpoint:
+    def endpoint(self) -> Endpoint:
         if self._exchange is None or not self._exchange.addresses:
             return self._endpoint
         return replace(self._endpoint, port=self._exchange.addresses[0].port)
@@ -114,12 +112,12 @@ class EndpointClaim:
         from holdfast.transport.own_endpoint import is_loopback
 
         assert isinstance(exchange, RealExchange), "an exchange of another network"
-        assert self._share is not None, "a coordinator was opened without a place"
+        assert self._share is not None, "a coordinator was opened without a claim"
         if self._elsewhere:
             self._look_for_others(exchange, on_another)
         self._share.serve(self._loop, exchange, self._say)
         self._exchange = exchange
-        here = f"this node is the coordinator, on {self.place}"
+        here = f"this node is the coordinator, on {self.endpoint}"
         unreachable = ", which other machines cannot reach" if is_loopback(self._endpoint) else ""
         self._say(here + unreachable)
 

@@ -91,11 +91,11 @@ class NetworkedLink(Link):
     _line: CoordinatorLine
     _address = ""
     """Where this node is reached by others, as far as that is known."""
-    _place: Endpoint | None = None
+    _endpoint: Endpoint | None = None
     """Where it is dialled if it coordinates, in jobs where any node can."""
 
     def report(self, effect: Report) -> None:
-        message = complete(effect.message, self._address, self._place)
+        message = complete(effect.message, self._address, self._endpoint)
         if self.coordinating is not None:
             self.coordinating.on_message(self._engine.node, message)
         else:
@@ -119,13 +119,13 @@ class NetworkedLink(Link):
             self.coordinating.on_tether_ended(node, clean)
 
 
-def complete(message: FromNode, address: str, place: Endpoint | None = None) -> FromNode:
-    """Put in where peers reach this node, as only its link knows it."""
+def complete(message: FromNode, address: str, dialled_at: Endpoint | None = None) -> FromNode:
+    """Put in where peers reach this node, and where it is dialled, as only its link knows it."""
     if not isinstance(message, NodeGreeted | NodeJoined | RoundStopped):
         return message
     endpoint = message.endpoint
     if endpoint is not None and not endpoint.address:
         message = replace(message, endpoint=replace(endpoint, address=address))
-    if place is not None and not isinstance(message, RoundStopped):
-        message = replace(message, info=replace(message.info, place=place))
+    if dialled_at is not None and not isinstance(message, RoundStopped):
+        message = replace(message, info=replace(message.info, place=dialled_at))
     return message

@@ -7,7 +7,7 @@ engine with other ports.
     clock      the time, and calls to come
     network    the line to the coordinator, and the exchange where a coordinator is reached
     register   the document by which a coordinator is found and fenced, where several may be one;
-               where only the endpoint's host can, its place there and the record on its disk
+               where only the endpoint's host can, the claim to be it and the record on its disk
     processes  the workers of this node, and all that belongs to them
     journal    what happened, for whoever wants to know
 
@@ -110,7 +110,7 @@ class Network(Protocol):
     def line(self, handlers: LineHandlers) -> CoordinatorLine: ...
     def exchange(self, handlers: ExchangeHandlers) -> Exchange: ...
     def listen(self, exchange: Exchange) -> Endpoint:
-        """Have it reached by whoever dials what is returned: at a place of this node's own."""
+        """Have it reached at the endpoint that is returned, one of this node's own."""
         ...
 
     def watch_end(self, tether: int, on_gone: Callable[[], None]) -> Closable | None:
@@ -119,10 +119,10 @@ class Network(Protocol):
 
 
 class Claim(Protocol):
-    """The one place behind an endpoint at which a coordinator can be: this node's, or another's."""
+    """The claim to be the coordinator behind an endpoint: this node has it, or another one."""
 
     @property
-    def place(self) -> Endpoint:
+    def endpoint(self) -> Endpoint:
         """Where it is reached from here."""
         ...
 
