@@ -41,7 +41,7 @@ MUTANTS = (
         "core.election:_unclear",
         "    state.pending = replace(state.pending, unclear=True)\n"
         "    return effects + _ask_register(state)",
-        "    return _failed(state, state.seen, state.token, now)",
+        "    return _failed(state, RegisterRead(state.seen, state.token), now)",
         "register",
         (81, 94, 29),
     ),

@@ -31,10 +31,10 @@ Why 12 is safe: the leader counts from when it sent, the others from when they s
 later; and term_s(1+d) < takeover_s, so the old term is over before a new one can begin.
 
 A register that lost its content (a store that was restarted empty) is written again by the leader
-within its term: nobody else can have taken over. Others wait for that as for any sign of
-life, and then claim from what they saw last, above every term that they know of. They wait anew
-where it was out of reach since: it may have held somebody's claim and lost its content again.
-A node that never saw anything begins a new instance, which is above every older one.
+within its term: nobody else can have taken over. Others wait for that as for any sign of life, and
+then claim from what they saw last, above every term that they know of. They wait anew where it was
+out of reach since: it may have held a claim and lost its content again. A node that never saw
+anything begins a new instance, which is above every older one.
 
 Not all may claim at once: there may be thousands. Successors go one after the other, other nodes
 that seek a coordinator after them, and a crowd that finds nothing at all spreads out.
@@ -63,11 +63,8 @@ FORGOTTEN_AFTER_S = 60.0
 """How long latecomers learn the outcome from the register, where it can forget."""
 STAGGER_S = 0.5
 """How much later each further successor tries."""
-CROWD_S = 1.0
-"""Over how long many nodes that start together spread their first claims: the first one wins,
-and the more there are the sooner it comes."""
-FEW = 8
-"""So many need not spread out."""
+CROWD_S, FEW = 1.0, 8
+"""Over how long more than a few nodes that start together spread their first claims."""
 WORTH_SAYING = 2
 """One lost answer is nothing to speak of; from the second in a row on the user is told."""
 AGAIN = "use another --rdzv-id, or try again in a minute"
@@ -340,10 +337,9 @@ def is_needed(state: ElectionState, coordinator: CoordinatorState | None) -> boo
         return True
     # What has to be written first may never be: the register may be out of reach.
     is_unwritten = coordinator is not None and coordinator.outcome is not None
+    is_tidying = state.is_over and state.unanswered > 0  # Nothing else would come of it.
     is_resigning = state.resigns or state.role is Role.RESIGNING
-    if state.is_over and state.unanswered:
-        is_resigning = False  # It would only have been tidied up.
-    return state.leaving and (is_unwritten or is_resigning)
+    return state.leaving and (is_unwritten or (is_resigning and not is_tidying))
 
 
 def _has_round(state: ElectionState) -> bool:
@@ -368,8 +364,7 @@ def step(state: ElectionState, event: ElectionEvent, now: float) -> list[Electio
             state.read_pending = False
             if event.document is None and state.unanswered:
                 state.moved_at = None  # It may have held something meanwhile, and lost that too.
-            found = event.document, event.token
-            return _in_reach(state) + _saw(state, *found, now, expired=event.expired)
+            return _in_reach(state) + _saw(state, event, now)
         case RegisterWrote():
             return _in_reach(state) + _wrote(state, event, now)
         case RegisterUnclear():
@@ -437,29 +432,23 @@ def _ask_register(state: ElectionState) -> list[ElectionEffect]:
     return [ReadRegister()]
 
 
-def _saw(
-    state: ElectionState,
-    document: Document | None,
-    token: int,
-    now: float,
-    *,
-    expired: bool = False,
-) -> list[ElectionEffect]:
-    """Take in what the register holds; `expired` if it has itself seen the writer's silence."""
+def _saw(state: ElectionState, found: RegisterRead, now: float) -> list[ElectionEffect]:
+    """Take in what the register holds."""
+    document = found.document
     if state.pending is not None:
         # While an answer may still come, it alone tells: what was read may be older.
-        return _resolve(state, document, token, now) if state.pending.unclear else []
+        return _resolve(state, found, now) if state.pending.unclear else []
     if state.role is Role.LEADER:
         if document is None or (state.seen is not None and document.term <= state.seen.term):
             return []
         return _step_down(state, f"{host_of(document.leader) or 'somebody'} has taken over")
-    if state.moved_at is None or token != state.token:
+    if state.moved_at is None or found.token != state.token:
         state.moved_at = now
-    if expired:
+    if found.expired:
         state.moved_at = min(state.moved_at, now - state.leases.takeover_s)
     lost = document is None and state.seen is not None
     state.seen = document = document or state.seen
-    state.token = token
+    state.token = found.token
     if document is None:
         return _claim_in_turn(state, now, free=True)
     if document.ledger.outcome is not None:
@@ -525,9 +514,6 @@ def _watch(state: ElectionState, now: float) -> list[ElectionEffect]:
         sooner = 0 < overdue_s < after_s
         after_s = overdue_s if sooner or (state.can_watch and overdue_s > after_s) else after_s
     return [*effects, WakeElection(WATCH_TIMER, after_s)]
-
-
-# Whether the register can be reached.
 
 
 def _in_reach(state: ElectionState) -> list[ElectionEffect]:
@@ -617,12 +603,12 @@ def _write_next(state: ElectionState, now: float, *, renew: bool = False) -> lis
         return []
     if state.wanted is None and not renew:
         return []
-    wanted, state.wanted = state.wanted, None
+    new, state.wanted = state.wanted, None
     changes: dict[str, object] = {}
-    if wanted is not None:
-        changes = {name: getattr(wanted, name) for name in ("successors", "ledger", "places")}
+    if new is not None:
+        changes = {"successors": new.successors, "ledger": new.ledger, "places": new.places}
     document = _next_document(state, state.seen, **changes)
-    version = wanted.version if wanted is not None else 0
+    version = new.version if new is not None else 0
     return _send(state, PendingWrite(document, state.token, now, version))
 
 
@@ -631,7 +617,7 @@ def _wrote(state: ElectionState, event: RegisterWrote, now: float) -> list[Elect
         return []
     if event.has_set:
         return _succeeded(state, state.pending, event.token, now)
-    return _resolve(state, event.document, event.token, now, certain=True)
+    return _resolve(state, RegisterRead(event.document, event.token), now, certain=True)
 
 
 def _unclear(state: ElectionState, event: RegisterUnclear, now: float) -> list[ElectionEffect]:
@@ -656,14 +642,10 @@ def _unclear(state: ElectionState, event: RegisterUnclear, now: float) -> list[E
 
 
 def _resolve(
-    state: ElectionState,
-    document: Document | None,
-    token: int,
-    now: float,
-    *,
-    certain: bool = False,
+    state: ElectionState, found: RegisterRead, now: float, *, certain: bool = False
 ) -> list[ElectionEffect]:
     """The fate of our write, from what is there now."""
+    document, token = found.document, found.token
     pending = state.pending
     assert pending is not None, "nothing was written"
     if document is not None and document.nonce == pending.document.nonce:
@@ -676,7 +658,7 @@ def _resolve(
     is_open = is_open or (document is not None and document.counter < pending.document.counter)
     if is_lost or (is_open and not certain):
         return _send(state, replace(pending, unclear=False))
-    return _failed(state, document, token, now)
+    return _failed(state, found, now)
 
 
 def _succeeded(
@@ -708,15 +690,13 @@ def _succeeded(
     return effects
 
 
-def _failed(
-    state: ElectionState, document: Document | None, token: int, now: float
-) -> list[ElectionEffect]:
+def _failed(state: ElectionState, found: RegisterRead, now: float) -> list[ElectionEffect]:
     """Another node wrote, and that stands."""
     effects: list[ElectionEffect] = []
     if state.role is Role.LEADER:
         effects = _step_down(state, "another coordinator has taken over")
     state.role, state.pending = Role.FOLLOWER, None
-    return effects + _saw(state, document, token, now)
+    return effects + _saw(state, found, now)
 
 
 # The end of a term.
