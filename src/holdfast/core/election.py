@@ -533,7 +533,7 @@ def _turn(state: ElectionState) -> float:
         return 0.0  # Only nodes on that machine know it.
     if state.node in state.successors:
         return state.successors.index(state.node) * STAGGER_S
-    return (len(state.successors) + 1 + 4 * chance) * STAGGER_S
+    return (len(state.successors) + (1 + 4 * chance)) * STAGGER_S
 
 
 def _claim_in_turn(state: ElectionState, now: float, *, free: bool) -> list[ElectionEffect]:
