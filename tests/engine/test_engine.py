@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import signal
+from typing import get_args
 
 import pytest
 
+from holdfast.core.coordinator.io import CoordinatorEffect
+from holdfast.core.election import ElectionEffect
 from holdfast.core.node.io import (
     Dial,
     EndSpawner,
     Finish,
     HangUp,
+    KnowEnded,
     Report,
     Say,
     SignalReceived,
@@ -19,7 +23,7 @@ from holdfast.core.node.io import (
 
 from .by_hand import Node, World, job
 
-OWN = Report | WakeNode | Dial | HangUp | Say | Finish
+OWN = Report | WakeNode | Dial | HangUp | KnowEnded | Say | Finish
 """What the engine carries out itself; the rest is for the processes."""
 
 
@@ -49,6 +53,15 @@ def test_a_job_of_one_node_runs_to_its_end(world: World) -> None:
     assert outcome.verdict == "succeeded"
     assert node.engine.outcome == outcome
     assert not node.engine.is_needed
+
+
+@pytest.mark.parametrize("way", ["alone", "embedded", "elected"])
+def test_every_effect_is_taken_by_somebody(way: str) -> None:
+    node = World().node("a", job(1), way).start()
+    assert node.leads
+    of_election = get_args(ElectionEffect) if way == "elected" else ()
+    wanted = {*get_args(CoordinatorEffect), *get_args(OWN), *of_election}
+    assert wanted <= node.engine.routes.keys()
 
 
 def test_every_effect_is_carried_out_before_the_next_event_in_the_order_decided(

@@ -29,7 +29,7 @@ from holdfast.core.protocol.messages import (
     RequestAnswered,
     RequestMade,
 )
-from holdfast.node.ports import Ports
+from holdfast.engine.ports import Ports
 from holdfast.runtime.loop import Cancellable
 
 COORDINATOR_PATIENCE_S = PATIENCE_S + 5.0

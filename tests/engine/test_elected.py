@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.core.node.io import SignalReceived
 from holdfast.core.protocol.messages import HeartbeatAnswered
-from holdfast.node.elected import NOT_LEADING
+from holdfast.engine.elected import NOT_LEADING
 
 from .by_hand import Node, World, job
 

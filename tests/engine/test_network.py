@@ -12,12 +12,10 @@ import pytest
 from holdfast.core.policy.config import JobConfig, Rendezvous
 from holdfast.core.protocol.document import Document, Ledger
 from holdfast.core.protocol.model import Endpoint
-from holdfast.node.endpoint_claim import EndpointClaim
-from holdfast.node.meeting import Means, add_network
-from holdfast.node.network import RealNetwork
-from holdfast.node.ports import Ports
-from holdfast.node.record_file import RecordFile
-from holdfast.node.secrets import Secrets
+from holdfast.engine.endpoint_host import EndpointClaim, RecordFile
+from holdfast.engine.network import Means, RealNetwork, add_network
+from holdfast.engine.ports import Ports
+from holdfast.engine.secrets import Secrets
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import EventLoop
 from holdfast.transport.auth import OPEN
@@ -104,7 +102,7 @@ def test_whoever_dials_the_endpoint_reaches_the_exchange_that_is_served(world: R
     exchange = RealNetwork(world.loop, world.config, "a", OPEN, world.disk).exchange(Quiet())
     world.closing.append(exchange.close)
     claim.serve(exchange, lambda reason: None)
-    assert claim.place == Endpoint.parse(world.config.rendezvous.endpoint)
+    assert claim.endpoint == Endpoint.parse(world.config.rendezvous.endpoint)
     assert any("this node is the coordinator" in text for text in world.said)
     heard: list[str] = []
 
@@ -120,7 +118,7 @@ def test_whoever_dials_the_endpoint_reaches_the_exchange_that_is_served(world: R
 
     line = RealNetwork(world.loop, world.config, "b", OPEN, world.disk).line(Line())
     world.closing.append(line.close)
-    line.dial((claim.place,), DEADLINE_S)
+    line.dial((claim.endpoint,), DEADLINE_S)
     world.until(lambda: heard)
     assert heard == ["127.0.0.1"]
 

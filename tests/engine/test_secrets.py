@@ -8,8 +8,7 @@ import pytest
 
 from holdfast.core.policy.config import SecuritySettings
 from holdfast.core.protocol.errors import UsageError
-from holdfast.node.secret_sources import PASSWORD, USER, read_secrets
-from holdfast.node.secrets import Secrets, security_of
+from holdfast.engine.secrets import PASSWORD, USER, Secrets, read_secrets, security_of
 from holdfast.transport.auth import OPEN
 
 from .by_hand import job

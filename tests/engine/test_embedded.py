@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.core.border import Dial
 from holdfast.core.protocol.messages import RunRound, WorkersSucceeded
 
 from .by_hand import MEETING, Node, World, job
@@ -149,7 +150,7 @@ def test_it_looks_for_its_place_once_however_often_it_is_to_dial(world: World) -
     world.disk.waits = True
     host = world.node("a", job(2), "embedded").start()
     for _ in range(3):
-        host.engine.link.dial()
+        host.engine.routes[Dial](Dial())
     assert host.claim.takes == 1
     world.disk.answer()
     assert host.leads

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from holdfast.core.border import Write, Written
 from holdfast.core.coordinator.bootstrap import Beginning
-from holdfast.core.coordinator.io import Resign, Write
+from holdfast.core.election import Verdict
 from holdfast.core.protocol.messages import (
     HeartbeatAnswered,
     NodeGreeted,
@@ -20,7 +21,7 @@ from holdfast.core.protocol.messages import (
     WorkersSucceeded,
 )
 from holdfast.core.protocol.model import Endpoint, ExitStatus, Failure, NodeInfo, Term
-from holdfast.node.coordinating import Coordinating, Verdict
+from holdfast.engine.coordinating import Coordinating
 
 from .by_hand import MemoryExchange, World, job
 
@@ -35,23 +36,16 @@ class KeeperByHand:
         self.asked: list[tuple[float, ToNode]] = []
         self.kept: list[Callable[[], None]] = []
         self.waits = False
-        self.on_outranked: Callable[[], None] = lambda: None
 
-    def keep(self, write: Write, term: Term, done: Callable[[int], None]) -> None:
+    def keep(self, write: Write, done: Callable[[Written], None]) -> None:
         if self.waits:
-            self.kept.append(lambda: done(write.version))
+            self.kept.append(lambda: done(Written(write.version)))
         else:
-            done(write.version)
+            done(Written(write.version))
 
-    def gate(self, message: ToNode, all_heard: Callable[[float], bool], now: float) -> Verdict:
+    def may_send(self, message: ToNode, all_heard: Callable[[float], bool], now: float) -> Verdict:
         self.asked.append((now, message))
         return self.verdict
-
-    def retire(self) -> None: ...
-    def outranked(self, term: Term) -> None:
-        self.on_outranked()
-
-    def resign(self, effect: Resign) -> None: ...
 
 
 class Stage:
@@ -64,7 +58,9 @@ class Stage:
         self.keeper = KeeperByHand()
         self.exchange = MemoryExchange(self.world, self)
         state = Beginning(Term(1, 1)).state(self.config, 0.0)
-        self.coordinating = Coordinating(state, self.node.engine, self.keeper, self.exchange)
+        engine, keep = self.node.engine, self.keeper
+        self.coordinating = Coordinating(state, engine, self.exchange, keep.may_send)
+        engine.routes[Write] = lambda write: keep.keep(write, self.coordinating.decide)
 
     def greet(self, *names: str) -> None:
         for name in names:

@@ -1,13 +1,13 @@
 """What a node needs of the world: five ports, behind which the world is real or simulated.
 
-The engine (`node.engine`) drives the machines of the core over these, and over nothing else. So
+The engine (`engine.engine`) drives the machines of the core over these, and over nothing else. So
 `holdfast run`, the rendezvous of `holdfast.elastic`, the simulator and the scenarios are the same
 engine with other ports.
 
     clock      the time, and calls to come
     network    the line to the coordinator, and the exchange where a coordinator is reached
     register   the document by which a coordinator is found and fenced, where several may be one;
-               where only the endpoint's host can, its place there and the record on its disk
+               where only the endpoint's host can, the claim to be it and the record on its disk
     processes  the workers of this node, and all that belongs to them
     journal    what happened, for whoever wants to know
 
@@ -31,8 +31,7 @@ from holdfast.runtime.loop import Clock
 if TYPE_CHECKING:
     from holdfast.core.coordinator.bootstrap import Beginning
     from holdfast.core.coordinator.liveness import Liveness
-    from holdfast.core.election.io import ElectionEffect, ElectionEvent
-    from holdfast.core.election.state import ElectionState
+    from holdfast.core.election import ElectionEffect, ElectionEvent, ElectionState
     from holdfast.core.protocol.document import Document
     from holdfast.registers.register_thread import OnReply
     from holdfast.transport.client import LineHandlers
@@ -111,7 +110,7 @@ class Network(Protocol):
     def line(self, handlers: LineHandlers) -> CoordinatorLine: ...
     def exchange(self, handlers: ExchangeHandlers) -> Exchange: ...
     def listen(self, exchange: Exchange) -> Endpoint:
-        """Have it reached by whoever dials what is returned: at a place of this node's own."""
+        """Have it reached at the endpoint that is returned, one of this node's own."""
         ...
 
     def watch_end(self, tether: int, on_gone: Callable[[], None]) -> Closable | None:
@@ -120,10 +119,10 @@ class Network(Protocol):
 
 
 class Claim(Protocol):
-    """The one place behind an endpoint at which a coordinator can be: this node's, or another's."""
+    """The claim to be the coordinator behind an endpoint: this node has it, or another one."""
 
     @property
-    def place(self) -> Endpoint:
+    def endpoint(self) -> Endpoint:
         """Where it is reached from here."""
         ...
 

@@ -13,8 +13,8 @@ from holdfast.core.protocol.messages import (
     RequestAnswered,
     RequestMade,
 )
-from holdfast.node.ports import Ports
-from holdfast.node.requests import COORDINATOR_PATIENCE_S, NO_COORDINATOR, Requests
+from holdfast.engine.ports import Ports
+from holdfast.engine.requests import COORDINATOR_PATIENCE_S, NO_COORDINATOR, Requests
 
 from .by_hand import World, job
 

@@ -1,7 +1,7 @@
 """The coordinator's driver, on the node that is it.
 
 `core.coordinator` decides; this moves messages and keeps its timers. What has to be written down
-goes to a `Keeper`, which also has the last word on whether something may be said. The agent of the
+goes to the node's link, which also says whether something may be said (`MaySend`). The agent of the
 same node is a node like any other, only that its messages do not go over the network.
 """
 
@@ -9,31 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING
 
+from holdfast.core.border import Told, Written
 from holdfast.core.coordinator import liveness
 from holdfast.core.coordinator import step as coordinator
 from holdfast.core.coordinator.io import (
     CoordinatorEffect,
     CoordinatorEvent,
     CoordinatorTimerFired,
-    Depose,
     Disconnect,
     Explain,
     Raise,
     Refuse,
     Reinstate,
-    Resign,
-    Retire,
     Revoke,
     Tell,
     WakeCoordinator,
-    Write,
-    Written,
 )
 from holdfast.core.coordinator.round import StoppingRound
 from holdfast.core.coordinator.state import CoordinatorState
-from holdfast.core.node.io import Told
 from holdfast.core.protocol.messages import (
     CloseJob,
     FromNode,
@@ -43,62 +38,16 @@ from holdfast.core.protocol.messages import (
     ToNode,
     Welcomed,
 )
-from holdfast.core.protocol.model import Term
 from holdfast.core.protocol.naming import on_itself
-from holdfast.node.ports import Exchange, RoundKeys
+from holdfast.engine.ports import Exchange, RoundKeys
 from holdfast.runtime.loop import Inbox
 from holdfast.runtime.timers import Timers
 
 if TYPE_CHECKING:
-    from holdfast.node.engine import Engine
+    from holdfast.core.election import Verdict
+    from holdfast.engine.engine import Engine
 
-Verdict = Literal["send", "keep", "drop"]
-
-
-class Keeper(Protocol):
-    """Where the coordinator's decisions are kept, and what follows from that."""
-
-    def keep(self, write: Write, term: Term, done: Callable[[int], None]) -> None:
-        """Write it down; `done` with the version, once it is."""
-        ...
-
-    def gate(self, message: ToNode, all_heard: Callable[[float], bool], now: float) -> Verdict:
-        """Whether this may be said now, or is kept until `Coordinating.speak_again`.
-
-        `all_heard` costs something in a crowd: it is asked only where it matters.
-        """
-        ...
-
-    def retire(self) -> None:
-        """The job is over, and everybody knows."""
-        ...
-
-    def outranked(self, term: Term) -> None:
-        """Somebody leads under a higher term."""
-        ...
-
-    def resign(self, effect: Resign) -> None:
-        """Somebody else should lead."""
-        ...
-
-
-class NothingKept:
-    """For a job of one node: its coordinator dies with it."""
-
-    def keep(self, write: Write, term: Term, done: Callable[[int], None]) -> None:
-        done(write.version)
-
-    def gate(self, message: ToNode, all_heard: Callable[[float], bool], now: float) -> Verdict:
-        return "send"
-
-    def retire(self) -> None:
-        pass
-
-    def outranked(self, term: Term) -> None:
-        pass  # An embedded coordinator cannot be replaced.
-
-    def resign(self, effect: Resign) -> None:
-        pass
+    MaySend = Callable[[ToNode, Callable[[float], bool], float], Verdict]
 
 
 class Coordinating:
@@ -108,13 +57,15 @@ class Coordinating:
         self,
         state: CoordinatorState,
         engine: Engine,
-        keeper: Keeper,
         exchange: Exchange | None = None,
+        may_send: MaySend | None = None,
     ) -> None:
+        """`may_send` says what becomes of a message; it is told how to find out whether all
+        members have been heard. Without it, nothing is kept back."""
         self.liveness = liveness.liveness_of(state, engine.node)
-        self._engine, self._keeper, self._exchange = engine, keeper, exchange
-        self._timers = Timers(engine.clock, self._on_timer)
-        self._inbox: Inbox[Callable[[float], list[CoordinatorEffect]]] = Inbox(self._step)
+        self._engine, self._exchange, self._may_send = engine, exchange, may_send
+        timers = self._timers = Timers(engine.clock, self._on_timer)
+        self._inbox: Inbox[Callable[[float], list[CoordinatorEffect]]] = Inbox(self._take)
         self._closed = False
         self.messages = 0
         """How many were heard, for whoever wants to know what there is to do here."""
@@ -124,6 +75,16 @@ class Coordinating:
         """What the node is called that this coordinator lives on."""
         self._unsaid: list[Tell] = []
         """What may not be said now, but will be if the term is renewed."""
+        engine.routes |= {
+            Tell: self._tell,
+            Refuse: self._refuse,
+            Disconnect: self._disconnect,
+            Explain: self._explain,
+            WakeCoordinator: lambda effect: timers.set(effect.name, effect.after_s),
+            Written: self.decide,
+            # `core.coordinator.liveness` has seen to these.
+            **dict.fromkeys((Revoke, Reinstate, Raise), engine.ignore),
+        }
 
     @property
     def state(self) -> CoordinatorState:
@@ -136,39 +97,31 @@ class Coordinating:
         if isinstance(message, NodeGreeted):
             # A greeting begins anew: its answer tells all, and nothing older may follow it.
             self._unsaid = [tell for tell in self._unsaid if tell.node != node]
-        self._take(lambda now: liveness.receive(self.liveness, node, message, now))
+        self._inbox.put(partial(liveness.receive, self.liveness, node, message))
 
     def on_lost(self, node: str, reason: str) -> None:
-        self._take(lambda now: liveness.disconnected(self.liveness, node, now))
+        self._inbox.put(partial(liveness.disconnected, self.liveness, node))
 
     def on_tether_ended(self, node: str, clean: bool) -> None:
-        self._take(lambda now: liveness.tether_ended(self.liveness, node, clean, now))
+        self._inbox.put(partial(liveness.tether_ended, self.liveness, node, clean))
 
     def _on_timer(self, name: str) -> None:
         if name == liveness.LEASES_TIMER:
             # What can be read now is read first, in the next turn: `core.coordinator.leases`.
-            clock = self._engine.clock
-            clock.call_soon(clock.call_soon, self._check_leases)
-            return
-        if name == liveness.REQUESTS_TIMER:
-            self._take(lambda now: liveness.check_requests(self.liveness, now))
-            return
-        self.decide(CoordinatorTimerFired(name))
-
-    def _check_leases(self) -> None:
-        self._take(lambda now: liveness.check_leases(self.liveness, now))
+            check = partial(self._inbox.put, partial(liveness.check_leases, self.liveness))
+            self._engine.clock.call_soon(self._engine.clock.call_soon, check)
+        elif name == liveness.REQUESTS_TIMER:
+            self._inbox.put(partial(liveness.check_requests, self.liveness))
+        else:
+            self.decide(CoordinatorTimerFired(name))
 
     def begin(self) -> None:
         """Set the timers that a coordinator which takes over starts with."""
         self.decide(CoordinatorTimerFired(coordinator.LOOK_TIMER))
 
-    def written(self, version: int) -> None:
-        """That version is written down."""
-        self.decide(Written(version))
-
     def decide(self, event: CoordinatorEvent) -> None:
         """Something has happened that it has to decide about."""
-        self._take(lambda now: liveness.decide(self.liveness, event, now))
+        self._inbox.put(partial(liveness.decide, self.liveness, event))
 
     def speak_again(self) -> None:
         """Say what could not be said, as far as it may be said now."""
@@ -180,47 +133,27 @@ class Coordinating:
         """Be the coordinator no more; what is written down stays for the next one."""
         self._closed = True
         self._inbox.clear()
+        self._inbox = Inbox(self._engine.ignore)
         self._unsaid.clear()
         self._timers.cancel()
 
     # What goes out.
 
     def _take(self, step: Callable[[float], list[CoordinatorEffect]]) -> None:
-        if not self._closed:
-            self._inbox.put(step)
-
-    def _step(self, step: Callable[[float], list[CoordinatorEffect]]) -> None:
         now = self._engine.clock.now()
         effects = step(now)
         self._engine.journal.taken(now, self.liveness)
         for effect in effects:
-            self._carry_out(effect)
+            if self._closed:
+                return  # One of the effects before this one has ended the term.
+            self._engine.routes[type(effect)](effect)
 
-    def _carry_out(self, effect: CoordinatorEffect) -> None:
-        if self._closed:
-            return  # One of the effects before this one has ended the term.
-        match effect:
-            case Tell():
-                self._tell(effect)
-            case Write():
-                self._keeper.keep(effect, self.state.term, self.written)
-            case WakeCoordinator():
-                self._timers.set(effect.name, effect.after_s)
-            case Explain():
-                self._engine.say(on_itself(effect.text, effect.about, self._own_name))
-            case Retire():
-                self._keeper.retire()
-            case Disconnect():
-                if self._exchange is not None:
-                    self._exchange.drop(effect.node)
-            case Refuse():
-                self._refuse(effect)
-            case Depose():
-                self._keeper.outranked(effect.term)
-            case Resign():
-                self._keeper.resign(effect)
-            case Revoke() | Reinstate() | Raise():
-                pass  # `core.coordinator.liveness` has seen to it.
+    def _explain(self, effect: Explain) -> None:
+        self._engine.say(on_itself(effect.text, effect.about, self._own_name))
+
+    def _disconnect(self, effect: Disconnect) -> None:
+        if self._exchange is not None:
+            self._exchange.drop(effect.node)
 
     def _refuse(self, effect: Refuse) -> None:
         """Say it once for each kind: whoever does it again and again shall not fill a console."""
@@ -232,12 +165,14 @@ class Coordinating:
         self._exchange.refuse(effect.node, effect.kind, effect.reason)
 
     def _tell(self, tell: Tell) -> None:
-        now = self._engine.clock.now()  # Not when it was decided: we may have been stopped since.
-        verdict = self._keeper.gate(tell.message, partial(liveness.all_heard, self.liveness), now)
-        if verdict == "keep":
-            self._unsaid.append(tell)
-        if verdict != "send":
-            return
+        now = self._engine.clock.now()  # Not when it was decided: we may have slept since.
+        if self._may_send is not None:
+            all_heard = partial(liveness.all_heard, self.liveness)
+            verdict = self._may_send(tell.message, all_heard, now)
+            if verdict == "keep":
+                self._unsaid.append(tell)
+            if verdict != "send":
+                return
         if self._exchange is not None and self._exchange.keys is not None:
             self._serve_keys(self._exchange.keys, tell.message)
         if tell.node == self._engine.node:

@@ -14,8 +14,7 @@ from tools.simulator.timeline import ManualClock
 
 from holdfast.core.coordinator.bootstrap import Beginning
 from holdfast.core.coordinator.liveness import Liveness, Taken
-from holdfast.core.election.io import ElectionEffect, ElectionEvent
-from holdfast.core.election.state import ElectionState
+from holdfast.core.election import ElectionEffect, ElectionEvent, ElectionState
 from holdfast.core.node.io import (
     AllGone,
     EndpointReserved,
@@ -37,8 +36,8 @@ from holdfast.core.policy.config import JobConfig, Program, RestartPolicy, Timeo
 from holdfast.core.protocol.document import Document, decode
 from holdfast.core.protocol.messages import FromNode, ToNode
 from holdfast.core.protocol.model import Endpoint, ExitStatus, Outcome, Term
-from holdfast.node.engine import Engine
-from holdfast.node.ports import Exchange, Ports
+from holdfast.engine.engine import Engine
+from holdfast.engine.ports import Exchange, Ports
 from holdfast.registers.register_thread import OnReply, RegisterAnswer
 from holdfast.transport.client import LineHandlers
 from holdfast.transport.server import ExchangeHandlers
@@ -355,7 +354,7 @@ class MemoryKeys:
 class MemoryClaim:
     """One node has the place at a time; who comes later finds it taken."""
 
-    place = MEETING
+    endpoint = MEETING
 
     def __init__(self, world: World, node: str) -> None:
         self._world, self._node = world, node

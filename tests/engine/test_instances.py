@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core.coordinator.hearing import INSTANCE_MOST
-from holdfast.node.ports import new_instance
+from holdfast.engine.ports import new_instance
 
 
 def test_a_later_life_has_a_larger_number_and_none_that_cannot_be() -> None:

@@ -1,4 +1,7 @@
-"""Where the secrets of a job come from: for the command line and for the API the only reader.
+"""The secrets of a job: where they come from, and what they are used for.
+
+They are in no configuration, because those are written down. The command line and the API both
+read them here.
 
 Rules
 - `HOLDFAST_TOKEN` wins over the file. A variable or a file with nothing in it is a mistake:
@@ -13,18 +16,47 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.model import Endpoint
-from holdfast.node.secrets import Secrets
 from holdfast.processes.own_environment import SECRETS
+
+if TYPE_CHECKING:
+    from holdfast.transport.auth import ConnectionSecurity
 
 TOKEN, PASSWORD = SECRETS
 USER = "HOLDFAST_REGISTER_USER"
 LENGTH_MAX = 4096
 """Larger files are something else: a key, a model, a device without end."""
 MAKE_ONE = "openssl rand -hex 32 makes a good one"
+
+
+class Secrets(Struct, frozen=True):
+    """What the nodes of a job, and its register, are let in by."""
+
+    token: bytes | None = None
+    """By which the nodes of the job know each other."""
+    user: str = ""
+    password: str = ""
+    """For the register."""
+
+    def __repr__(self) -> str:
+        return "Secrets(…)"
+
+
+def security_of(config: JobConfig, token: bytes | None) -> ConnectionSecurity:
+    """How this node proves itself to others, and they to it."""
+    from holdfast.transport.auth import ConnectionSecurity, TlsFiles
+
+    files = config.security
+    tls = None
+    if files.tls_certificate or files.tls_authority:
+        tls = TlsFiles(files.tls_certificate, files.tls_key, files.tls_authority)
+    return ConnectionSecurity(token, tls)
 
 
 def read_secrets(

@@ -1,26 +1,32 @@
-"""Whose the place behind an endpoint is: this node's, another's on this machine, or elsewhere.
+"""The host of an endpoint, for real: the claim to be the coordinator there, and its record on disk.
 
 Whether the endpoint is this machine's is found out once, by binding (`transport.own_endpoint`); of
 several nodes of a job on it one has the claim (`transport.sharing`). A job without token and
 certificates does not dial another user of this machine who has taken the port: it would do as that
-one says. Where an endpoint's name has
-addresses of other machines too, those are dialled first, and looked at for as long as this node
-hosts: whoever has the better claim keeps the place (`transport.looking`).
+one says. Where an endpoint's name has addresses of other machines too, those are dialled first, and
+looked at for as long as this node hosts: the node with the better claim goes on
+(`transport.looking`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from holdfast.core.policy.config import JobConfig
+from holdfast.core.protocol.document import Document
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.model import Endpoint
-from holdfast.node.network import RealExchange
-from holdfast.node.ports import Exchange
+from holdfast.engine.network import RealExchange
+from holdfast.engine.ports import Exchange
+from holdfast.registers.job_record import JobRecord
+from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import Loop
+from holdfast.runtime.private_folder import own_folder
 from holdfast.transport.auth import ConnectionSecurity
 from holdfast.transport.dialling import Identity
 from holdfast.transport.resolving import Address, Lookup, numeric
@@ -28,6 +34,8 @@ from holdfast.transport.resolving import Address, Lookup, numeric
 if TYPE_CHECKING:
     from holdfast.transport.looking import Looking
     from holdfast.transport.sharing import EndpointShare
+
+RECORD_WAITS = "the running round goes on; new decisions of the coordinator wait for it"
 
 
 class EndpointClaim:
@@ -56,7 +64,7 @@ class EndpointClaim:
         self._exchange: RealExchange | None = None
 
     @property
-    def place(self) -> Endpoint:
+    def endpoint(self) -> Endpoint:
         if self._exchange is None or not self._exchange.addresses:
             return self._endpoint
         return replace(self._endpoint, port=self._exchange.addresses[0].port)
@@ -104,12 +112,12 @@ class EndpointClaim:
         from holdfast.transport.own_endpoint import is_loopback
 
         assert isinstance(exchange, RealExchange), "an exchange of another network"
-        assert self._share is not None, "a coordinator was opened without a place"
+        assert self._share is not None, "a coordinator was opened without a claim"
         if self._elsewhere:
             self._look_for_others(exchange, on_another)
         self._share.serve(self._loop, exchange, self._say)
         self._exchange = exchange
-        here = f"this node is the coordinator, on {self.place}"
+        here = f"this node is the coordinator, on {self.endpoint}"
         unreachable = ", which other machines cannot reach" if is_loopback(self._endpoint) else ""
         self._say(here + unreachable)
 
@@ -149,3 +157,49 @@ def _require_no_stranger(endpoint: Endpoint, addresses: list[Address]) -> None:
             "choose another port with --rdzv-endpoint; if a node of this job is there, give all of "
             "its nodes a token",
         )
+
+
+class RecordFile:
+    """Of one job, on the host of its endpoint."""
+
+    def __init__(self, config: JobConfig, disk: Disk, say: Callable[[str], None]) -> None:
+        self._config, self._say = config, say
+        self._folder = Path(config.snapshot_dir) if config.snapshot_dir else own_folder()
+        self._lane = partial(disk.lane, "record", str(self._folder), RECORD_WAITS)
+        self._record: JobRecord | None = None
+
+    def read(self, then: Callable[[Document | None], None]) -> None:
+        def on_read(found: tuple[JobRecord, Document | None]) -> None:
+            self._record, written = found
+            if self._record.unbelieved:
+                self._say(f"going on without the record: {self._record.unbelieved}")
+            then(written)
+
+        self._lane().do(self._open, on_read)
+
+    def _open(self) -> tuple[JobRecord, Document | None]:
+        """What an earlier coordinator of this job left. Waits for the disk."""
+        # Other jobs on this machine may have the same name, but not the same port.
+        port = Endpoint.parse(self._config.rendezvous.endpoint).port
+        record = JobRecord(self._folder, f"{port}-{self._config.run_id}")
+        return record, record.read(self._config.timeouts.join_s)
+
+    def write(self, document: Document, then: Callable[[str], None]) -> None:
+        self._lane().do(partial(_written, self._opened, document), then)
+
+    def touch(self) -> None:
+        self._lane().do(self._opened.touch)
+
+    def remove(self) -> None:
+        self._lane().do(self._opened.remove)
+
+    @property
+    def _opened(self) -> JobRecord:
+        assert self._record is not None, "it is read before it is written"
+        return self._record
+
+
+def _written(record: JobRecord, document: Document) -> str:
+    """What went wrong, in words; empty if it is written."""
+    record.write(document)
+    return record.problem
