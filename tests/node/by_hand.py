@@ -16,7 +16,7 @@ from holdfast.core.coordinator.bootstrap import Beginning
 from holdfast.core.coordinator.liveness import Liveness, Taken
 from holdfast.core.election.io import ElectionEffect, ElectionEvent
 from holdfast.core.election.state import ElectionState
-from holdfast.core.node.io import (
+from holdfast.core.node_io import (
     AllGone,
     EndpointReserved,
     EndSpawner,

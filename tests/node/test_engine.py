@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from holdfast.core.node.io import (
+from holdfast.core.node_io import (
     Dial,
     EndSpawner,
     Finish,

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from holdfast.core import node as agent
 from holdfast.core.coordinator.io import (
     CoordinatorEffect,
     CoordinatorEvent,
@@ -23,8 +24,8 @@ from holdfast.core.coordinator.io import (
     Heard,
 )
 from holdfast.core.coordinator.liveness import check_leases, decide, liveness_of, receive
-from holdfast.core.node import step as agent
-from holdfast.core.node.io import (
+from holdfast.core.node import NodeState
+from holdfast.core.node_io import (
     AllGone,
     CoordinatorLost,
     CoordinatorReached,
@@ -41,7 +42,6 @@ from holdfast.core.node.io import (
     WorkerExited,
     WorkerStarted,
 )
-from holdfast.core.node.state import NodeState
 from holdfast.core.policy.config import JobConfig, Output, Program, Rendezvous, RestartPolicy
 from holdfast.core.protocol.document import Ledger
 from holdfast.core.protocol.errors import UsageError

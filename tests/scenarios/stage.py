@@ -15,7 +15,7 @@ from tools.simulator.timeline import ManualClock
 
 from holdfast.core.coordinator.io import CoordinatorEffect, CoordinatorEvent, CoordinatorTimerFired
 from holdfast.core.coordinator.liveness import Liveness
-from holdfast.core.node.io import (
+from holdfast.core.node_io import (
     AllGone,
     EndpointReserved,
     ImportsLearned,

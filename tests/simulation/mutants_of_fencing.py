@@ -8,7 +8,7 @@ MUTANTS = (
     Mutant(
         "nobody holds the deadline of the lease",
         "§4.1",
-        "core.node.contact:set_deadlines",
+        "core.node:set_deadlines",
         "return [SetDeadlines(state.lease.stop_at, state.lease.kill_at)]",
         "return []",
         "network",
@@ -17,7 +17,7 @@ MUTANTS = (
     Mutant(
         "a node whose lease ran out goes on as if nothing had happened",
         "§4.4",
-        "core.node.step:_lease_ran_out",
+        "core.node:_lease_ran_out",
         "if state.phase is not Phase.RUNNING:",
         "if True:",
         "network",
@@ -62,7 +62,7 @@ MUTANTS = (
     Mutant(
         "the lease counts from the reply",
         "§4.1",
-        "core.node.contact:answered",
+        "core.node:answered",
         "    return set_deadlines(state) if",
         "    late_s = max(state.lease.sent.values(), default=state.lease.good_from)\n"
         "    state.lease.good_from = late_s + state.config.leases.heartbeat_s\n"
@@ -82,7 +82,7 @@ MUTANTS = (
     Mutant(
         "an older coordinator is obeyed",
         "§4.2",
-        "core.node.contact:heed",
+        "core.node:heed",
         "if term < state.term:",
         "if False:",
         "forgetful",
@@ -99,7 +99,7 @@ MUTANTS = (
     Mutant(
         "a round that it ran already is started again",
         "§4.3",
-        "core.node.step:_run",
+        "core.node:_run",
         "or assignment.round <= state.last_round",
         "",
         "one failure",
@@ -116,7 +116,7 @@ MUTANTS = (
     Mutant(
         "a round is started without a lease, and nobody minds",
         "§4.3",
-        "core.node.step:_run",
+        "core.node:_run",
         "not state.lease.good(now)",
         "False",
         "leader",
@@ -137,7 +137,7 @@ MUTANTS = (
     Mutant(
         "what was sent SIGKILL is taken for reaped",
         "§4.8",
-        "core.node.step:_timer",
+        "core.node:_timer",
         "if hangs else []), *kill(state)]",
         "if hangs else []), *kill(state), *_all_gone(state, AllGone(state.last_round))]",
         "slow",
@@ -148,7 +148,7 @@ MUTANTS = (
     Mutant(
         "that nothing is left is believed whenever it is said",
         "§4.8",
-        "core.node.step:_all_gone",
+        "core.node:_all_gone",
         "if event.round != state.last_round:",
         "if False:",
         "woken",
@@ -157,7 +157,7 @@ MUTANTS = (
     Mutant(
         "an answer to an earlier kill has the workers of the next round forgotten",
         "§4.8",
-        "core.node.step:_all_gone",
+        "core.node:_all_gone",
         "    if event.round != state.last_round:\n        return []\n",
         "    if state.phase is Phase.RUNNING:\n        return [CloseRound()]\n",
         "woken",

@@ -145,7 +145,7 @@ MUTANTS = (
     Mutant(
         "the peers of a node without a lease are charged, if they fail before it says so",
         "§6",
-        "core.node.step:_lease_ran_out",
+        "core.node:_lease_ran_out",
         "state.lease_ended = not state.failures",
         "",
         "network",
@@ -181,7 +181,7 @@ MUTANTS = (
     Mutant(
         "a node says that it has stopped before its workers have",
         "§3.3",
-        "core.node.step:_stop_round",
+        "core.node:_stop_round",
         '{_stopping_others(state)}"), *stopped]',
         '{_stopping_others(state)}"), '
         "Report(RoundStopped(message.round, (), state.assignment.master)), *stopped]",
@@ -191,7 +191,7 @@ MUTANTS = (
     Mutant(
         "a hung import holds the job up",
         "§3.3",
-        "core.node.step:_timer",
+        "core.node:_timer",
         "if name == PRELOAD_TIMER and preparing:",
         "if False:",
         "one failure",

@@ -42,7 +42,7 @@ MUTANTS = (
     Mutant(
         "a node does not tell another coordinator that its workers stand still",
         "§10.4",
-        "core.node.step:_take",
+        "core.node:_take",
         "*stalls.told_again(state)",
         "",
         "unheard",
@@ -51,7 +51,7 @@ MUTANTS = (
     Mutant(
         "a node does not tell that its workers move again",
         "§10.2",
-        "core.node.stalls:moved",
+        "core.features.hangs.node:moved",
         "return [*said, Report(WorkersResumed(event.round))]",
         "return said",
         "unheard",

@@ -27,6 +27,7 @@ from tools.simulator.facts import (
     SteppedDown,
 )
 
+from holdfast.core import node as node_validate
 from holdfast.core.coordinator import validate as coordinator_validate
 from holdfast.core.coordinator.bootstrap import Beginning
 from holdfast.core.coordinator.io import CoordinatorEffect, Explain, OperatorAsked, Tell
@@ -45,8 +46,7 @@ from holdfast.core.coordinator.state import CoordinatorState
 from holdfast.core.election import validate as election_validate
 from holdfast.core.election.io import ElectionEffect, ElectionEvent, Outranked, StepDown
 from holdfast.core.election.state import ElectionState, may_speak
-from holdfast.core.node import validate as node_validate
-from holdfast.core.node.io import NodeEffect, NodeEvent, Report, SignalWorkers, Told
+from holdfast.core.node_io import NodeEffect, NodeEvent, Report, SignalWorkers, Told
 from holdfast.core.protocol.messages import (
     CloseJob,
     Heartbeat,

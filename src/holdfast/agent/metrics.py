@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Callable
 
 from holdfast import __version__
+from holdfast.core import health
 from holdfast.core.coordinator.round import ENDINGS, RunningRound
 from holdfast.core.coordinator.state import CoordinatorState, Member
-from holdfast.core.node import health
-from holdfast.core.node.state import NodeState, Phase, alive
+from holdfast.core.node import NodeState, Phase, alive
 from holdfast.core.policy.standings import WorkerProgress
 from holdfast.node.coordinating import Coordinating
 from holdfast.node.engine import Engine

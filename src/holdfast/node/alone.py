@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.core.coordinator.state import CoordinatorState
-from holdfast.core.node.io import CoordinatorReached
+from holdfast.core.node_io import CoordinatorReached
 from holdfast.core.protocol.messages import FromNode
 from holdfast.core.protocol.model import Endpoint
 from holdfast.node.coordinating import Coordinating, NothingKept

@@ -33,7 +33,7 @@ from holdfast.core.coordinator.io import (
 )
 from holdfast.core.coordinator.round import StoppingRound
 from holdfast.core.coordinator.state import CoordinatorState
-from holdfast.core.node.io import Told
+from holdfast.core.node_io import Told
 from holdfast.core.protocol.messages import (
     CloseJob,
     FromNode,

@@ -31,7 +31,7 @@ from holdfast.core.election.io import (
     Pointed,
 )
 from holdfast.core.election.state import ElectionState, is_needed
-from holdfast.core.node.io import CoordinatorLost, CoordinatorReached, Told
+from holdfast.core.node_io import CoordinatorLost, CoordinatorReached, Told
 from holdfast.core.policy.timing import one_dial_s
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.messages import (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.coordinator.bootstrap import next_life
 from holdfast.core.coordinator.state import CoordinatorState, is_owed, ledger
-from holdfast.core.node.io import CoordinatorLost, CoordinatorReached, Told
+from holdfast.core.node_io import CoordinatorLost, CoordinatorReached, Told
 from holdfast.core.policy.timing import one_dial_s
 from holdfast.core.protocol.document import Document
 from holdfast.core.protocol.errors import UsageError

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from holdfast.core.node import step as node_machine
-from holdfast.core.node.io import (
+from holdfast.core import node as node_machine
+from holdfast.core.node import NodeState
+from holdfast.core.node_io import (
     CoordinatorLost,
     CoordinatorReached,
     Dial,
@@ -32,7 +33,6 @@ from holdfast.core.node.io import (
     Told,
     WakeNode,
 )
-from holdfast.core.node.state import NodeState
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.messages import FromNode, OfRequests
 from holdfast.core.protocol.model import Endpoint, Outcome

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from holdfast.core.node.io import CoordinatorReached
+from holdfast.core.node_io import CoordinatorReached
 from holdfast.core.protocol.messages import FromNode, NodeGreeted, NodeJoined, RoundStopped
 from holdfast.node.coordinating import Coordinating
 from holdfast.node.ports import CoordinatorLine

@@ -16,7 +16,7 @@ Schema (one object a line):
     {"seq", "at", "machine": "clock", "wall": seconds since 1970}
     {"seq", "at", "machine": "failure", "reason"}
 
-The fields of events and effects are those of the types in `core.node.io`,
+The fields of events and effects are those of the types in `core.node_io`,
 `core.protocol.messages` and `core.coordinator.io`; one that has its default may be missing. The
 program's arguments are left out: they may hold a secret.
 
@@ -50,14 +50,14 @@ from typing import Any, Literal
 
 import msgspec
 
+from holdfast.core import node as agent
 from holdfast.core.coordinator import step as coordinator
 from holdfast.core.coordinator.bootstrap import Beginning
 from holdfast.core.coordinator.io import CoordinatorEffect, CoordinatorEvent, Heard
 from holdfast.core.coordinator.liveness import Liveness
 from holdfast.core.coordinator.state import CoordinatorState
-from holdfast.core.node import step as agent
-from holdfast.core.node.contact import UNANSWERED
-from holdfast.core.node.io import (
+from holdfast.core.node import HEARTBEAT_TIMER, UNANSWERED, NodeState
+from holdfast.core.node_io import (
     NodeEffect,
     NodeEvent,
     NodeTimerFired,
@@ -67,7 +67,6 @@ from holdfast.core.node.io import (
     Told,
     WakeNode,
 )
-from holdfast.core.node.state import HEARTBEAT_TIMER, NodeState
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.messages import (

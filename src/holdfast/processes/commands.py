@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from holdfast.core.node.io import NodeStarted
+from holdfast.core.node_io import NodeStarted
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.processes.zygote import warm_memory
 

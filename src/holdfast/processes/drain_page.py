@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from holdfast.core.node.io import ShowSaving
+from holdfast.core.node_io import ShowSaving
 from holdfast.processes.sealed_memory import sealed_memory
 from holdfast.worker.draining import (
     BODY_AT,

@@ -1,7 +1,7 @@
 """The notes of nodes on this machine, as files: making one's own, and finding those of the ended.
 
-What a note proves is decided in `core.node.liveness_locks`; this finds the evidence. All of it may
-wait for a disk: it is done beside the loop (`processes.lock_keeper`).
+What a note proves is decided in `core.policy.liveness_locks`; this finds the evidence. All of it
+may wait for a disk: it is done beside the loop (`processes.lock_keeper`).
 
 Rules
 1. The folder is this user's alone, and on a disk of this very machine: a lock of a file that lies
@@ -25,7 +25,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.node.liveness_locks import (
+from holdfast.core.policy.liveness_locks import (
     Evidence,
     LockOrigin,
     MachineNote,

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from holdfast.core.node.io import EndedFound, LivenessLockTaken, NodeEvent, RecordSeat
-from holdfast.core.node.liveness_locks import LockOrigin, MachineNote, NotedSeat, as_told
+from holdfast.core.node_io import EndedFound, LivenessLockTaken, NodeEvent, RecordSeat
+from holdfast.core.policy.liveness_locks import LockOrigin, MachineNote, NotedSeat, as_told
 from holdfast.core.protocol.marks import SECRET_BYTES, mark_of
 from holdfast.processes.lock_files import (
     Found,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from holdfast.core.node.io import NodeEvent
+from holdfast.core.node_io import NodeEvent
 from holdfast.runtime.loop import Cancellable, Loop
 
 

@@ -13,7 +13,7 @@ from signal import SIGKILL
 
 from msgspec.structs import replace
 
-from holdfast.core.node.io import WorkerExited
+from holdfast.core.node_io import WorkerExited
 from holdfast.core.policy.config import Program
 from holdfast.core.protocol.model import ErrorDetail
 from holdfast.processes import failures

@@ -1,4 +1,4 @@
-"""What passes between an agent and its workers when they are to save (`core.node.saving`).
+"""What passes between an agent and its workers when they are to save (`core.features.saving.node`).
 
 The agent shows it on a page that its workers can read (`drain_page`), and those that wait hear over
 the channel that there is news. What they say of it becomes an event.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from holdfast.core.node.io import NO_STEP, NodeEvent, SaveAnswered, SavingAnswer, ShowSaving
+from holdfast.core.node_io import NO_STEP, NodeEvent, SaveAnswered, SavingAnswer, ShowSaving
 from holdfast.processes.channel_server import Answer, ChannelServer
 from holdfast.processes.drain_page import DrainPage
 from holdfast.worker.draining import KEY, NEWS

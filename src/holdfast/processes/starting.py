@@ -12,7 +12,7 @@ from functools import partial
 
 from msgspec import Struct
 
-from holdfast.core.node.io import StartWorkers
+from holdfast.core.node_io import StartWorkers
 from holdfast.processes.output.log_files import Lane
 from holdfast.processes.output.round_logs import LogsRefused
 from holdfast.processes.output.round_output import PreparedStreams, RoundOutput

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from holdfast.core.node import step as agent
-from holdfast.core.node.io import (
+from holdfast.core import node as agent
+from holdfast.core.node import NodeState
+from holdfast.core.node_io import (
     CoordinatorReached,
     EndpointReserved,
     NodeEffect,
@@ -16,7 +17,6 @@ from holdfast.core.node.io import (
     WorkerExited,
     WorkerStarted,
 )
-from holdfast.core.node.state import NodeState
 from holdfast.core.policy.config import JobConfig, Program, Timeouts
 from holdfast.core.protocol.messages import RunRound, StopRound
 from holdfast.core.protocol.model import (

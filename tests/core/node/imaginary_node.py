@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
+from holdfast.core import node as agent
 from holdfast.core.coordinator import step as coordinator
 from holdfast.core.coordinator.io import (
     CoordinatorEffect,
@@ -33,8 +34,8 @@ from holdfast.core.coordinator.io import (
     Written,
 )
 from holdfast.core.coordinator.state import CoordinatorState
-from holdfast.core.node import step as agent
-from holdfast.core.node.io import (
+from holdfast.core.node import NodeState
+from holdfast.core.node_io import (
     CloseRound,
     CoordinatorReached,
     Dial,
@@ -58,7 +59,6 @@ from holdfast.core.node.io import (
     Told,
     WakeNode,
 )
-from holdfast.core.node.state import NodeState
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.model import Endpoint, ErrorDetail, ExitStatus, Outcome
 

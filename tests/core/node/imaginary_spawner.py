@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from msgspec import Struct, field
 
-from holdfast.core.node.io import (
+from holdfast.core.node_io import (
     AllGone,
     DropZygote,
     EndSpawner,

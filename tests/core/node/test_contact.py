@@ -7,8 +7,9 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from holdfast.core.node import step as agent
-from holdfast.core.node.io import (
+from holdfast.core import node as agent
+from holdfast.core.node import NodeState, Phase
+from holdfast.core.node_io import (
     CoordinatorLost,
     CoordinatorReached,
     Dial,
@@ -24,7 +25,6 @@ from holdfast.core.node.io import (
     Told,
     WakeNode,
 )
-from holdfast.core.node.state import NodeState, Phase
 from holdfast.core.policy import timing
 from holdfast.core.policy.config import JobConfig, Leases
 from holdfast.core.protocol.errors import UsageError

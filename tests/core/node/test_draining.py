@@ -7,7 +7,8 @@ import signal
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.node.io import (
+from holdfast.core.node import ASKED_TIMER, DRAIN_TIMER, REDIAL_TIMER, NodeState
+from holdfast.core.node_io import (
     CoordinatorLost,
     CoordinatorReached,
     EndSpawner,
@@ -25,7 +26,6 @@ from holdfast.core.node.io import (
     WakeNode,
     WorkerExited,
 )
-from holdfast.core.node.state import ASKED_TIMER, DRAIN_TIMER, REDIAL_TIMER, NodeState
 from holdfast.core.protocol.messages import (
     FromNode,
     NodeDraining,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.node.io import (
+from holdfast.core.node_io import (
     CoordinatorReached,
     Dial,
     DropZygote,

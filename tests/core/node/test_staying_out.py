@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.node import step as agent
-from holdfast.core.node.io import (
+from holdfast.core import node as agent
+from holdfast.core.node import UNFIT_TIMER, NodeState
+from holdfast.core.node_io import (
     CoordinatorLost,
     CoordinatorReached,
     EndSpawner,
@@ -19,7 +20,6 @@ from holdfast.core.node.io import (
     SpawnerEnded,
     StartZygote,
 )
-from holdfast.core.node.state import UNFIT_TIMER, NodeState
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol.messages import NodeGreeted, NodeJoined, NodeLeft
 from holdfast.core.protocol.model import Outcome

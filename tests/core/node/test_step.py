@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.node.io import (
+from holdfast.core.node import Phase
+from holdfast.core.node_io import (
     AllGone,
     DropZygote,
     EndpointReserved,
@@ -24,7 +25,6 @@ from holdfast.core.node.io import (
     ZygoteLost,
     ZygoteReady,
 )
-from holdfast.core.node.state import Phase
 from holdfast.core.protocol.messages import (
     StopRound,
     WorkersFailed,

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from holdfast.core.node.io import (
+from holdfast.core.node import Phase
+from holdfast.core.node_io import (
     AllGone,
     CloseRound,
     ClosingAsked,
@@ -40,7 +41,6 @@ from holdfast.core.node.io import (
     ZygoteLost,
     ZygoteReady,
 )
-from holdfast.core.node.state import Phase
 from holdfast.core.protocol.messages import (
     CloseJob,
     ClosingWanted,

@@ -25,7 +25,8 @@ from holdfast.core.coordinator.io import (
     Tell,
     WakeCoordinator,
 )
-from holdfast.core.node.io import (
+from holdfast.core.node import GRACE_TIMER, UNKILLABLE_TIMER
+from holdfast.core.node_io import (
     DropZygote,
     Finish,
     NodeEffect,
@@ -39,7 +40,6 @@ from holdfast.core.node.io import (
     WakeNode,
     WorkerExited,
 )
-from holdfast.core.node.state import GRACE_TIMER, UNKILLABLE_TIMER
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.messages import CloseJob, NodeLeft, RunRound
 from holdfast.core.protocol.model import Endpoint, ExitStatus, Outcome

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from holdfast.core import node as agent
 from holdfast.core.coordinator.io import Explain, Tell
 from holdfast.core.coordinator.leases import NodeGone, NodeSuspected
-from holdfast.core.node import step as agent
-from holdfast.core.node.contact import greeting
-from holdfast.core.node.io import Told
-from holdfast.core.node.state import NodeState
+from holdfast.core.node import NodeState, greeting
+from holdfast.core.node_io import Told
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol.messages import (
     NodeDraining,

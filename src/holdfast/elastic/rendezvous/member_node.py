@@ -19,7 +19,8 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
-from holdfast.core.node.io import (
+from holdfast.core.node import NodeState, Phase, alive
+from holdfast.core.node_io import (
     AllGone,
     ClosingAsked,
     CoordinatorLost,
@@ -39,7 +40,6 @@ from holdfast.core.node.io import (
     Told,
     WorkerExited,
 )
-from holdfast.core.node.state import NodeState, Phase, alive
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.errors import HoldfastError

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from holdfast.core.node.io import ImportsLearned
+from holdfast.core.node_io import ImportsLearned
 from holdfast.processes.output.log_files import Lane
 from holdfast.runtime.loop import Cancellable, Loop
 

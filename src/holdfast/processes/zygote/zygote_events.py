@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.node.io import ModuleRejected, ModulesUnfit, NodeEvent, ZygoteLost, ZygoteReady
+from holdfast.core.node_io import ModuleRejected, ModulesUnfit, NodeEvent, ZygoteLost, ZygoteReady
 from holdfast.processes.stdlib_only import private_messages as messages
 
 

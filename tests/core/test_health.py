@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.node import health
-from holdfast.core.node.io import AllGone, CoordinatorLost, StepReported, Told, WorkerStarted
-from holdfast.core.node.state import Phase
+from holdfast.core import health
+from holdfast.core.node import Phase
+from holdfast.core.node_io import AllGone, CoordinatorLost, StepReported, Told, WorkerStarted
 from holdfast.core.policy.standings import WorkerProgress
 from holdfast.core.protocol.messages import CloseJob
 
-from .agent_life import SUCCEEDED, Life, exited, member, run_round, running, stopping, waiting
+from .node.agent_life import SUCCEEDED, Life, exited, member, run_round, running, stopping, waiting
 
 
 def stood(*ages_s: float | None) -> list[WorkerProgress]:

@@ -6,7 +6,7 @@ import signal
 
 from msgspec.structs import replace
 
-from holdfast.core.node.io import (
+from holdfast.core.node_io import (
     CoordinatorReached,
     DeadlineMissed,
     Report,
@@ -27,7 +27,7 @@ from holdfast.core.protocol.messages import (
 )
 from holdfast.core.protocol.model import ExitStatus
 
-from .agent_life import Life, exited, running, said, stopping, without_words
+from ...node.agent_life import Life, exited, running, said, stopping, without_words
 
 PLACES = (FrameGroup((0,), "all_reduce", "a.py:9"), FrameGroup((1,), "f", "a.py:1"))
 STOOD = StallFound(

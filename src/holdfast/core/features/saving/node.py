@@ -22,17 +22,8 @@ from __future__ import annotations
 
 import signal
 
-from holdfast.core.node.io import (
-    HideSaving,
-    NodeEffect,
-    Report,
-    SaveAnswered,
-    Say,
-    ShowSaving,
-    SignalWorkers,
-    WakeNode,
-)
-from holdfast.core.node.state import (
+from holdfast.core.node import (
+    DRAIN_MARGIN_S,
     DRAIN_TIMER,
     NodeState,
     Phase,
@@ -42,7 +33,16 @@ from holdfast.core.node.state import (
     has_left,
     worker_of,
 )
-from holdfast.core.node.stopping import DRAIN_MARGIN_S
+from holdfast.core.node_io import (
+    HideSaving,
+    NodeEffect,
+    Report,
+    SaveAnswered,
+    Say,
+    ShowSaving,
+    SignalWorkers,
+    WakeNode,
+)
 from holdfast.core.protocol.bounds import NUMBER_MOST
 from holdfast.core.protocol.messages import SaveHeard, SaveNow, SaveOver, WorkersSaved
 from holdfast.core.protocol.naming import on_itself

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 
-from holdfast.core.node.state import NodeState, Phase, alive
+from holdfast.core.node import NodeState, Phase, alive
 from holdfast.core.policy.standings import WorkerProgress
 
 Fact = str | int | float | bool | None | list[dict[str, "Fact"]]

@@ -18,8 +18,10 @@ from __future__ import annotations
 
 import signal
 
-from holdfast.core.node.io import (
+from holdfast.core.node import LOCATE_TIMER, NodeState, Phase, alive, stop_workers, worker_of
+from holdfast.core.node_io import (
     DeadlineMissed,
+    LocateWorkers,
     NodeEffect,
     Report,
     Say,
@@ -27,9 +29,10 @@ from holdfast.core.node.io import (
     StallFound,
     StallOver,
     StragglerFound,
+    WakeNode,
+    WorkersLocated,
     WorkerStuck,
 )
-from holdfast.core.node.state import NodeState, Phase, worker_of
 from holdfast.core.protocol.messages import TellHang, WorkersResumed, WorkersStalled
 
 
@@ -175,3 +178,35 @@ def _is_current(state: NodeState, round: int) -> bool:
     assignment = state.assignment
     running = state.phase is Phase.RUNNING and assignment is not None
     return running and assignment is not None and assignment.round == round
+
+
+# Where the workers are that a round's end finds running.
+
+PATIENCE_S = 2.0
+
+
+def locate(state: NodeState) -> list[NodeEffect]:
+    """Ask them, if they can be asked, and stop them then; else stop them."""
+    if state.foreign or not state.config.oversight.stacks or not alive(state):
+        return stop_workers(state, signal.SIGTERM)
+    state.locating = True
+    return [LocateWorkers(state.last_round), WakeNode(LOCATE_TIMER, PATIENCE_S)]
+
+
+def located(state: NodeState, event: WorkersLocated) -> list[NodeEffect]:
+    """They have told: stop them."""
+    if not state.locating or event.round != state.last_round:
+        return []
+    for place in event.places:
+        for worker in state.workers.values():
+            if worker.rank in place.ranks:
+                worker.place = place
+    kept = [Say(f"where each worker was: {event.file}")] if event.file else []
+    return [*kept, *not_located(state)]
+
+
+def not_located(state: NodeState) -> list[NodeEffect]:
+    """They have not told in time."""
+    if not state.locating or state.phase is not Phase.STOPPING:
+        return []
+    return stop_workers(state, signal.SIGTERM)

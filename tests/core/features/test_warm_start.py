@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.node import warming as agent_warming
-from holdfast.core.node.io import (
+from holdfast.core.features import warm_start as agent_warming
+from holdfast.core.node_io import (
     AllGone,
     EndpointReserved,
     ImportLeft,
@@ -25,7 +25,7 @@ from holdfast.core.node.io import (
 from holdfast.core.protocol.messages import CloseJob, StopRound
 from holdfast.core.protocol.model import Outcome
 
-from .agent_life import PORT, Life, run_round, said, without_words
+from ..node.agent_life import PORT, Life, run_round, said, without_words
 
 STEPS = ("import torch",)
 DYNAMO = "torch._dynamo"

@@ -16,7 +16,15 @@ from __future__ import annotations
 
 import signal
 
-from holdfast.core.node.io import (
+from holdfast.core.node import (
+    EXIT_TIMER,
+    ExitWait,
+    NodeState,
+    Phase,
+    WorkerLife,
+    alive,
+)
+from holdfast.core.node_io import (
     LookAtUnexited,
     NodeEffect,
     Say,
@@ -24,14 +32,6 @@ from holdfast.core.node.io import (
     Unexited,
     UnexitedFound,
     WakeNode,
-)
-from holdfast.core.node.state import (
-    EXIT_TIMER,
-    ExitWait,
-    NodeState,
-    Phase,
-    WorkerLife,
-    alive,
 )
 
 

@@ -6,7 +6,7 @@ import signal
 
 from msgspec.structs import replace
 
-from holdfast.core.node.io import (
+from holdfast.core.node_io import (
     LookAtUnexited,
     NodeTimerFired,
     Report,
@@ -19,7 +19,16 @@ from holdfast.core.node.io import (
 from holdfast.core.protocol.messages import ExpectExits, WorkersFailed, WorkersSucceeded
 from holdfast.core.protocol.model import ExitStatus
 
-from .agent_life import KILLED, TERMINATED, Life, exited, running, said, stopping, without_words
+from ..node.agent_life import (
+    KILLED,
+    TERMINATED,
+    Life,
+    exited,
+    running,
+    said,
+    stopping,
+    without_words,
+)
 
 DONE = ExitStatus(code=0)
 FIRED = NodeTimerFired("exit")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from holdfast.core.node.state import NodeState
+from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.bounds import SECONDS_MOST, TEXT_MOST, cut
 from holdfast.core.protocol.document import digest, fit
 from holdfast.core.protocol.model import ErrorDetail, Failure
@@ -17,16 +17,16 @@ BRIEF_ABOVE = 64
 """In a job of more workers than this, failures are told in brief unless details are asked for."""
 
 
-def in_brief(state: NodeState, failures: Iterable[Failure]) -> tuple[Failure, ...]:
+def in_brief(failures: Iterable[Failure], config: JobConfig, ranks: int) -> tuple[Failure, ...]:
     """All of it in a small job; the essentials in a large one, where thousands come at once."""
-    if state.assignment is None or state.assignment.world_size <= BRIEF_ABOVE:
-        return in_full(state, failures)
+    if ranks <= BRIEF_ABOVE:
+        return in_full(failures, config)
     return tuple(digest(failure) for failure in failures)[:TOLD_AT_MOST]
 
 
-def in_full(state: NodeState, failures: Iterable[Failure]) -> tuple[Failure, ...]:
+def in_full(failures: Iterable[Failure], config: JobConfig) -> tuple[Failure, ...]:
     """All of it, as far as one message over the network holds it."""
-    return tuple(failures) if state.config.max_nodes == 1 else fit(failures)[:TOLD_AT_MOST]
+    return tuple(failures) if config.max_nodes == 1 else fit(failures)[:TOLD_AT_MOST]
 
 
 def within_bounds(error: ErrorDetail) -> ErrorDetail:

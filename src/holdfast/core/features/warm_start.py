@@ -15,7 +15,8 @@ Rules
 
 from __future__ import annotations
 
-from holdfast.core.node.io import (
+from holdfast.core.node import IMPROVE_TIMER, NodeState, Phase
+from holdfast.core.node_io import (
     ImportLeft,
     ImportsLearned,
     ModuleRejected,
@@ -27,7 +28,6 @@ from holdfast.core.node.io import (
     WakeNode,
     ZygoteReady,
 )
-from holdfast.core.node.state import IMPROVE_TIMER, NodeState, Phase
 from holdfast.core.protocol.preload_steps import brought_by, module_of, without
 
 MOST_IMPROVEMENTS = 12

@@ -6,7 +6,8 @@ import signal
 
 from msgspec.structs import replace
 
-from holdfast.core.node.io import (
+from holdfast.core.node import has_succeeded
+from holdfast.core.node_io import (
     HideSaving,
     NodeEffect,
     Report,
@@ -16,7 +17,6 @@ from holdfast.core.node.io import (
     SignalWorkers,
     Told,
 )
-from holdfast.core.node.state import has_succeeded
 from holdfast.core.protocol.messages import (
     FromNode,
     NodeDraining,
@@ -30,7 +30,7 @@ from holdfast.core.protocol.messages import (
 )
 from holdfast.core.protocol.model import ExitStatus
 
-from .agent_life import Life, exited, member, running, said
+from ...node.agent_life import Life, exited, member, running, said
 
 ENDED_WELL = ExitStatus(code=0)
 REASON = "b is leaving: SIGTERM was sent to its agent"
