@@ -24,7 +24,7 @@ from holdfast.core.coordinator.io import (
     Heard,
 )
 from holdfast.core.coordinator.liveness import check_leases, decide, liveness_of, receive
-from holdfast.core.node import NodeState
+from holdfast.core.features.node import new_node
 from holdfast.core.node_io import (
     AllGone,
     CoordinatorLost,
@@ -503,7 +503,7 @@ NODES_HEADER = structs.replace(HEADER, config=NODES)
 def quiet_life(path: Path, heartbeats: int) -> list[Step]:
     """A node that joins, sends heartbeats that are answered, and is told to stop a round."""
     journal = Journal(path, NODES_HEADER)
-    state = NodeState(NODES, NODE, "here")
+    state = new_node(NODES, NODE, "here")
     number = 0
 
     def take(event: NodeEvent, now: float) -> None:

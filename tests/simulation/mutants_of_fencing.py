@@ -9,8 +9,8 @@ MUTANTS = (
         "nobody holds the deadline of the lease",
         "§4.1",
         "core.node:set_deadlines",
-        "return [SetDeadlines(state.lease.stop_at, state.lease.kill_at)]",
-        "return []",
+        "[] if lease is None else [SetDeadlines(lease.stop_at, lease.kill_at)]",
+        "[]",
         "network",
         (76, 88, 39),
     ),
@@ -18,7 +18,7 @@ MUTANTS = (
         "a node whose lease ran out goes on as if nothing had happened",
         "§4.4",
         "core.node:_lease_ran_out",
-        "if state.phase is not Phase.RUNNING:",
+        "if state.phase is not Phase.RUNNING or round is None:",
         "if True:",
         "network",
         (96, 43, 44),
@@ -62,10 +62,10 @@ MUTANTS = (
     Mutant(
         "the lease counts from the reply",
         "§4.1",
-        "core.node:answered",
+        "core.node:heartbeat_answered",
         "    return set_deadlines(state) if",
-        "    late_s = max(state.lease.sent.values(), default=state.lease.good_from)\n"
-        "    state.lease.good_from = late_s + state.config.leases.heartbeat_s\n"
+        "    late_s = max(lease.sent.values(), default=lease.good_from)\n"
+        "    lease.good_from = late_s + state.config.leases.heartbeat_s\n"
         "    return set_deadlines(state) if",
         "network",
         (99, 394, 283),
@@ -82,8 +82,8 @@ MUTANTS = (
     Mutant(
         "an older coordinator is obeyed",
         "§4.2",
-        "core.node:heed",
-        "if term < state.term:",
+        "core.node:accept_term",
+        "if term < state.link.term:",
         "if False:",
         "forgetful",
         (52, 66, 46),
@@ -117,7 +117,7 @@ MUTANTS = (
         "a round is started without a lease, and nobody minds",
         "§4.3",
         "core.node:_run",
-        "not state.lease.good(now)",
+        "not link.lease.good(now)",
         "False",
         "leader",
         (93, 21, 60),
@@ -137,7 +137,7 @@ MUTANTS = (
     Mutant(
         "what was sent SIGKILL is taken for reaped",
         "§4.8",
-        "core.node:_timer",
+        "core.node:_grace_over",
         "if hangs else []), *kill(state)]",
         "if hangs else []), *kill(state), *_all_gone(state, AllGone(state.last_round))]",
         "slow",

@@ -26,7 +26,7 @@ MUTANTS = (
     Mutant(
         "a node tells only how far its first worker is",
         "§8.2",
-        "core.features.saving.node:answers",
+        "core.features.saving.node:Saving._owed",
         "max(steps, default=None)",
         "next(iter(steps), None)",
         "asked",
@@ -35,7 +35,7 @@ MUTANTS = (
     Mutant(
         "a node speaks for workers that have not heard yet",
         "§8.3",
-        "core.features.saving.node:answers",
+        "core.features.saving.node:Saving._owed",
         "all(_has_heard(saving, one) for one in listeners)",
         "any(_has_heard(saving, one) for one in listeners)",
         "asked",
@@ -45,7 +45,7 @@ MUTANTS = (
         "the same signal at once again is a second one",
         "§8.10",
         "core.node:signalled",
-        "is_repeat(number, now, state.last_signal)",
+        "is_repeat(number, now, leaving.last_signal)",
         "False",
         "asked",
         (31, 16, 21),
@@ -71,7 +71,7 @@ MUTANTS = (
     Mutant(
         "a node says that its workers have saved when they have only heard",
         "§8.3",
-        "core.features.saving.node:answers",
+        "core.features.saving.node:Saving._owed",
         "all(one.saved for one in listeners)",
         "True",
         "asked",

@@ -26,7 +26,7 @@ MUTANTS = (
     Mutant(
         "what a worker said of an earlier time to save counts for this one",
         "§8.7",
-        "core.features.saving.node:_begin",
+        "core.features.saving.node:Saving._begin",
         "worker.waits_at, worker.heard, worker.saved = None, False, False",
         "pass",
         "saves",
@@ -81,7 +81,7 @@ MUTANTS = (
         "a node that saves before it leaves stops its workers when it loses the coordinator",
         "§8.9",
         "core.node:lost",
-        "(permanent or not saving.can_save(state))",
+        "(permanent or may_leave_now(state))",
         "True",
         "disorderly",
         (144, 287, 93),

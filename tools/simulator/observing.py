@@ -27,7 +27,7 @@ from tools.simulator.facts import (
     SteppedDown,
 )
 
-from holdfast.core import node as node_validate
+from holdfast.core import node as node_machine
 from holdfast.core.coordinator import validate as coordinator_validate
 from holdfast.core.coordinator.bootstrap import Beginning
 from holdfast.core.coordinator.io import CoordinatorEffect, Explain, OperatorAsked, Tell
@@ -46,6 +46,7 @@ from holdfast.core.coordinator.state import CoordinatorState
 from holdfast.core.election import validate as election_validate
 from holdfast.core.election.io import ElectionEffect, ElectionEvent, Outranked, StepDown
 from holdfast.core.election.state import ElectionState, may_speak
+from holdfast.core.features.hangs.node import Hangs
 from holdfast.core.node_io import NodeEffect, NodeEvent, Report, SignalWorkers, Told
 from holdfast.core.protocol.messages import (
     CloseJob,
@@ -102,7 +103,7 @@ class Observer:
     def agent(self, at: float, event: NodeEvent, effects: list[NodeEffect]) -> None:
         if self._journal is not None:
             self._journal.agent(at, event, effects)
-        self._validate(node_validate.broken_invariants(self._process.state))
+        self._validate(node_machine.broken_invariants(self._process.state))
         if isinstance(event, Told):
             self._told(event, bool(effects))
         for effect in effects:
@@ -135,7 +136,7 @@ class Observer:
             elif obeyed:
                 self._cluster.note(Delivered(now, node, event.term, message, True))
         elif isinstance(message, TellHang):
-            if self._process.state.hang_said:
+            if self._process.state.feature(Hangs).now.hang_said:
                 self._cluster.note(HangHeard(now, node, message.round))
         elif isinstance(message, RunRound | StopRound | CloseJob):
             self._cluster.note(Delivered(now, node, event.term, message, obeyed))

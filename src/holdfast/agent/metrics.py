@@ -56,13 +56,13 @@ class NodeMetrics:
 
     def _node(self, state: NodeState, now: float) -> Samples:
         current = state.assignment if state.phase is Phase.RUNNING else None
-        lease = state.lease
+        lease = state.link.lease
         samples: Samples = {
             "holdfast_info": {(__version__, state.config.role): 1},
             "holdfast_start_time_seconds": {(): round(self._started, 3)},
             "holdfast_phase": {(phase.value,): phase is state.phase for phase in Phase},
             "holdfast_ready": {(): health.readiness(state).is_well},
-            "holdfast_coordinator_reached": {(): state.connected or state.hosting},
+            "holdfast_coordinator_reached": {(): state.link.is_up},
             "holdfast_coordinator_here": {(): self._engine.link.coordinating is not None},
             "holdfast_round": {(): state.last_round},
             "holdfast_round_nodes": {(): current.group_size if current else 0},

@@ -53,7 +53,7 @@ def readiness(state: NodeState) -> Health:
     facts: dict[str, Fact] = {
         "phase": state.phase.value,
         "round": state.last_round,
-        "coordinator_reached": state.connected or state.hosting,
+        "coordinator_reached": state.link.is_up,
     }
     current = state.assignment
     if state.phase is not Phase.RUNNING or current is None:
@@ -69,7 +69,7 @@ def readiness(state: NodeState) -> Health:
 
 def _without_contact(state: NodeState, words: Mapping[Phase, str]) -> str:
     said = words.get(state.phase, "no round runs here")
-    is_sought = state.phase is Phase.WAITING and not (state.connected or state.hosting)
+    is_sought = state.phase is Phase.WAITING and not state.link.is_up
     return f"{said}, and no coordinator is reached" if is_sought else said
 
 

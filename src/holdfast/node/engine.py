@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from holdfast.core import node as node_machine
-from holdfast.core.node import NodeState
+from holdfast.core.features.node import new_node
 from holdfast.core.node_io import (
     CoordinatorLost,
     CoordinatorReached,
@@ -94,7 +94,7 @@ class Engine:
         self.config, self.node, self.ports = config, node, ports
         self.clock: Clock = ports.clock
         self.journal: JournalPort = ports.journal
-        self.state = NodeState(config, node, host)
+        self.state = new_node(config, node, host)
         self.outcome: Outcome | None = None
         self._inbox: Inbox[NodeEvent] = Inbox(self._take)
         self._timers = Timers(ports.clock, lambda name: self.post(NodeTimerFired(name)))

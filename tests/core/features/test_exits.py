@@ -82,7 +82,7 @@ def test_that_others_have_finished_may_be_told_from_elsewhere() -> None:
 
 def test_nothing_is_expected_of_others_when_one_has_left_because_it_was_asked_to_save() -> None:
     life = running()
-    life.state.workers[0].told_to_save = True
+    life.state.workers[0].was_asked = True
     assert life.take(exited(0, DONE)) == []
 
 

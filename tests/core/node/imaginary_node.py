@@ -34,7 +34,7 @@ from holdfast.core.coordinator.io import (
     Written,
 )
 from holdfast.core.coordinator.state import CoordinatorState
-from holdfast.core.node import NodeState
+from holdfast.core.features.node import new_node
 from holdfast.core.node_io import (
     CloseRound,
     CoordinatorReached,
@@ -92,7 +92,7 @@ class Node:
         self.config = config
         self.now = 1000.0
         self.tick_s = tick_s
-        self.agent = NodeState(config, NODE, "here")
+        self.agent = new_node(config, NODE, "here")
         self.coordinator = CoordinatorState(config)
         self.spawner = Spawner()
         self.to_coordinator: deque[Heard] = deque()

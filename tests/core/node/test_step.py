@@ -144,8 +144,8 @@ def test_a_worker_that_had_raised_before_it_was_stopped_has_failed_by_itself() -
     life.take(Told(StopRound(1, "rank 0 failed")))
     raised = "ValueError: the batch is empty"
     life.take(exited(1, ExitStatus(signal=15), message=raised))
-    assert not life.state.failures[1].stopped_by_us
-    assert life.state.failures[1].error.message == raised
+    assert not life.failures[1].stopped_by_us
+    assert life.failures[1].error.message == raised
 
 
 def test_a_worker_that_left_nothing_and_died_of_our_signal_was_stopped() -> None:
@@ -153,7 +153,7 @@ def test_a_worker_that_left_nothing_and_died_of_our_signal_was_stopped() -> None
     life.take(exited(0, ExitStatus(code=1)))
     life.take(Told(StopRound(1, "rank 0 failed")))
     life.take(exited(1, ExitStatus(signal=15)))
-    assert life.state.failures[1].stopped_by_us
+    assert life.failures[1].stopped_by_us
 
 
 def test_an_exception_is_as_old_as_its_own_host_says() -> None:

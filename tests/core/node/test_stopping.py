@@ -119,7 +119,7 @@ def test_what_the_end_of_the_lease_has_killed_is_asked_for_all_the_same() -> Non
 def test_a_worker_that_fails_of_its_own_while_it_is_stopped_is_not_marked_as_stopped() -> None:
     life = stopping()
     life.take(exited(0, ExitStatus(code=1), "ValueError: the real reason"))
-    assert not life.state.failures[0].stopped_by_us
+    assert not life.failures[0].stopped_by_us
 
 
 def test_a_worker_that_is_born_into_a_round_that_stops_gets_what_the_others_got() -> None:

@@ -25,7 +25,7 @@ from holdfast.core.coordinator.io import (
     Tell,
     WakeCoordinator,
 )
-from holdfast.core.node import GRACE_TIMER, UNKILLABLE_TIMER
+from holdfast.core.node import Timer
 from holdfast.core.node_io import (
     DropZygote,
     Finish,
@@ -70,8 +70,8 @@ class WatchedNode(Node):
             case SpawnerLost():
                 self.spawner_lost = True
             case NodeTimerFired():
-                self.waited_in_vain |= event.name == UNKILLABLE_TIMER
-                if event.name == GRACE_TIMER and effects:
+                self.waited_in_vain |= event.name == Timer.UNKILLABLE
+                if event.name == Timer.GRACE and effects:
                     self.check_grace()
         for effect in effects:
             self.check_effect(effect)

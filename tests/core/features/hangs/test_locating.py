@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from holdfast.core.node import LOCATE_TIMER
+from holdfast.core.features.hangs.node import LOCATE_TIMER
 from holdfast.core.node_io import (
     AllGone,
     EndpointReserved,

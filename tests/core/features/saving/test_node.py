@@ -6,7 +6,8 @@ import signal
 
 from msgspec.structs import replace
 
-from holdfast.core.node import has_succeeded
+from holdfast.core.features.saving.node import Saving
+from holdfast.core.node import Contact, has_succeeded
 from holdfast.core.node_io import (
     HideSaving,
     NodeEffect,
@@ -115,8 +116,8 @@ def test_who_begins_to_listen_late_is_waited_for_too() -> None:
 def test_a_step_that_is_none_counts_for_nothing() -> None:
     life = listening()
     life.take(save_now(), SaveAnswered(1, 0, "waits", -1), SaveAnswered(1, 1, "waits", 2**60))
-    assert life.state.workers[0].waits_at is None
-    assert life.state.workers[1].waits_at is None
+    assert life.state.feature(Saving).workers[0].waits_at is None
+    assert life.state.feature(Saving).workers[1].waits_at is None
 
 
 def test_a_word_on_another_round_is_not_heeded() -> None:
@@ -163,10 +164,10 @@ def test_a_worker_without_a_handler_for_that_signal_has_not_failed() -> None:
 
 def test_a_job_of_one_node_is_asked_to_save_only_if_somebody_listens() -> None:
     life = running()
-    life.state.connected = True
+    life.state.link.contact = Contact.CONNECTED
     assert SignalWorkers(signal.SIGTERM, (0, 1)) in life.take(SignalReceived(signal.SIGTERM))
     life = running()
-    life.state.connected = True
+    life.state.link.contact = Contact.CONNECTED
     life.take(*listens(0))
     (wish,) = reports(life.take(SignalReceived(signal.SIGTERM)))
     assert isinstance(wish, NodeDraining)
