@@ -78,7 +78,7 @@ from holdfast.core.node_io import (
     WorkerExited,
     WorkerStarted,
 )
-from holdfast.core.policy import failures, root_cause, timing
+from holdfast.core.policy import failures, node_texts, root_cause, timing
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.policy.signals import LastSignal, is_repeat
 from holdfast.core.protocol import exit_status
@@ -560,8 +560,7 @@ def _prepare(state: NodeState, event: NodeEvent) -> Effects:
         case NodeStarted():
             effects += _started(state, event)
         case SpawnerReady(subreaper=False):
-            missing = "this kernel has no subreaper"
-            effects.append(Say(f"{missing}: processes that workers detach may outlive the job"))
+            effects.append(Say(node_texts.NO_SUBREAPER))
         case EndpointReserved():
             state.endpoint = event.endpoint
         case LivenessLockTaken():
@@ -695,12 +694,9 @@ def lost(state: NodeState, reason: str, permanent: bool, now: float) -> Effects:
         return close(state, Outcome("not_formed", why, exit_status.NOT_FORMED))
     said: Effects = []
     if link.attempts == 0 and not state.unfit:
-        again = "reconnecting" if link.term.instance else "trying until it answers"
-        if link.term.instance and state.phase is not Phase.RUNNING:
-            again += f", for up to {limit_s:g} s (--join-timeout)"
-        if has_succeeded(state):
-            again = "all workers of this node are done; waiting for that to be recorded"
-        said.append(Say(f"no contact with the coordinator: {reason}; {again}"))
+        has_job, is_done = link.term.instance > 0, has_succeeded(state)
+        told_s = None if state.phase is Phase.RUNNING else limit_s
+        said.append(Say(node_texts.no_contact(reason, is_done, has_job, told_s)))
     delay_s = min(_redial_delay(state), limit_s - without_s)
     link.attempts += 1
     return [*said, WakeNode(Timer.REDIAL, delay_s)]
@@ -851,18 +847,11 @@ def _run(state: NodeState, message: RunRound, now: float) -> Effects:
         seat = (assignment.round, assignment.group_rank, message.path)
         effects.append(RecordSeat(link.term.instance, *seat))
     if link.lease is not None:
-        effects.append(Say(_seat_in_words(assignment)))
+        effects.append(Say(node_texts.seat(assignment)))
     if message.note and not link.hosting:
         effects.append(Say(message.note))
     effects.append(StartWorkers(assignment, tuple(workers), warm=state.start_mode.warm))
     return effects + [one for each in state.features for one in each.round_started(state)]
-
-
-def _seat_in_words(assignment: Assignment) -> str:
-    first, last = assignment.workers[0].rank, assignment.workers[-1].rank
-    ranks = f"rank {first}" if first == last else f"ranks {first} to {last}"
-    where = f"node {assignment.group_rank + 1} of {assignment.group_size}"
-    return f"round {assignment.round}: {where}, {ranks} of {assignment.world_size}"
 
 
 def _worker_started(state: NodeState, event: WorkerStarted) -> Effects:
@@ -938,7 +927,8 @@ def _stop_round(state: NodeState, message: StopRound) -> Effects:
     leaving, link = state.leaving, state.link
     if message.round == state.last_round:
         _note_job_continues(state, message.goes_on)
-    if state.phase is not Phase.RUNNING or message.round != state.last_round:
+    round = running_round(state, message.round)
+    if round is None:
         return []
     if leaving.draining_by is not None:
         leaving.let_out = True
@@ -950,22 +940,11 @@ def _stop_round(state: NodeState, message: StopRound) -> Effects:
     stopped = stopped or stop_workers(state, signal.SIGTERM)
     if link.lease is None or link.hosting:
         return stopped  # The coordinator speaks here, too, and will have judged it in a moment.
-    reason = on_itself(message.reason, message.about, state.name)
-    return [Say(f"round {message.round} ends: {reason}{_stopping_others(state)}"), *stopped]
-
-
-def _stopping_others(state: NodeState) -> str:
-    """In words, what the end of a round means here, if anything still runs."""
-    assert state.round is not None, "a round of which nothing is known is stopped"
-    failed = state.round.failures
     # Of those that failed, one may be stuck in the kernel, and still there.
-    left = len([local_rank for local_rank in alive(state) if local_rank not in failed])
-    if not left:
-        return ""
-    number = "" if left == 1 else f"{left} "
-    workers = f"{number}worker{'s' if left > 1 else ''}"
-    which = f"the other {workers}" if failed else (workers if left > 1 else "1 worker")
-    return f"; stopping {which}{' of this node' if state.link.lease is not None else ''}"
+    left = [local_rank for local_rank in alive(state) if local_rank not in round.failures]
+    reason = on_itself(message.reason, message.about, state.name)
+    said = node_texts.round_ends(message.round, reason, len(left), bool(round.failures))
+    return [Say(said), *stopped]
 
 
 def _all_gone(state: NodeState, event: AllGone) -> Effects:
@@ -1198,8 +1177,10 @@ def leave(state: NodeState, number: int, why: str = "") -> Effects:
     status = exit_status.BY_SIGNAL + number
     asked = _who_was_asked(state, number)
     state.outcome = Outcome("interrupted", reason, status, asked=asked)
-    said: Effects = [Say(f"{reason}{_passed_on(state, number)}")]
-    if number == signal.SIGINT and not why:
+    is_interrupt, grace_s = number == signal.SIGINT, state.config.timeouts.shutdown_s
+    passed_on = node_texts.passed_on(len(alive(state)), grace_s, is_interrupt)
+    said: Effects = [Say(f"{reason}{passed_on}")]
+    if is_interrupt and not why:
         said += _others_wait(state)
     already_stopping = state.phase is Phase.STOPPING
     state.phase = Phase.CLOSING
@@ -1210,28 +1191,13 @@ def leave(state: NodeState, number: int, why: str = "") -> Effects:
     return said + stop_workers(state, number)
 
 
-def _passed_on(state: NodeState, number: int) -> str:
-    running = alive(state)
-    if not running:
-        return ""
-    workers = "1 worker" if len(running) == 1 else f"{len(running)} workers"
-    grace = f"{state.config.timeouts.shutdown_s:g} s"
-    again = "; Ctrl-C again ends at once" if number == signal.SIGINT else ""
-    return f"; passing it on to {workers}, {grace} of grace{again}"
-
-
 def _others_wait(state: NodeState) -> Effects:
-    """Who ends one node of a job that needs all of its nodes may believe to have ended the job."""
+    """The user who ends one node of a job that needs all may believe to have ended the job."""
     others = state.round.assignment.group_size - 1 if state.round is not None else 0
     is_member = state.link.lease is not None and state.phase is Phase.RUNNING
     if not is_member or not 0 < others < state.config.min_nodes:
         return []
-    nodes = "the other node waits" if others == 1 else f"the other {others} nodes wait"
-    limit = f"{state.config.timeouts.join_s:g} s (--join-timeout)"
-    there = "there" if others == 1 else "on each of them"
-    return [
-        Say(f"{nodes} up to {limit} for another node in place of this one; Ctrl-C {there} ends it")
-    ]
+    return [Say(node_texts.others_wait(others, state.config.timeouts.join_s))]
 
 
 # Stopping what runs.
@@ -1252,10 +1218,8 @@ def _grace_over(state: NodeState) -> Effects:
     is_stopping = state.phase in (Phase.STOPPING, Phase.CLOSING)
     if not is_stopping or not running or state.killing is not None:
         return []
-    ranks = ", ".join(str(state.workers[local].rank) for local in running)
-    limit = f"{state.config.timeouts.shutdown_s:g} s"
-    which = f"rank {ranks}" if len(running) == 1 else f"ranks {ranks}"
-    said = Say(f"{which} did not stop within {limit} (--shutdown-timeout): killing")
+    ranks = [state.workers[local_rank].rank for local_rank in running]
+    said = Say(node_texts.not_stopped(ranks, state.config.timeouts.shutdown_s))
     # A zygote that has not forked all this time does not fork at all, and what it may still fork
     # would be waited for.
     is_warm = state.start_mode is not None and state.start_mode.warm
@@ -1282,8 +1246,7 @@ def _not_gone(state: NodeState, killing: Killing) -> Effects:
     if killing.unanswered == 1:
         return [ListStuck(), _unkillable(state)]
     if killing.unanswered == 2:
-        said = "the spawner, the parent of all workers here, does not answer: killing it"
-        return [Say(said), KillSpawner(), _unkillable(state)]
+        return [Say(node_texts.SPAWNER_SILENT), KillSpawner(), _unkillable(state)]
     return give_up(state, ("the spawner",))
 
 
@@ -1296,7 +1259,7 @@ def give_up(
     """
     if state.killing is None or state.given_up:
         return []
-    said = _left_behind(processes, forbidden)
+    said: Effects = [Say(each) for each in node_texts.left_behind(processes, forbidden)]
     if state.phase is Phase.CLOSING:
         return [*said, *finish(state)]
     state.phase = Phase.CLOSING
@@ -1314,19 +1277,6 @@ def give_up(
     found = Blame(kind, state.name, "certain", cut(reason))
     state.outcome = Outcome("failed", reason, 1, blame=found)
     return [*said, left, *finish(state)]
-
-
-def _left_behind(processes: tuple[str, ...], forbidden: tuple[str, ...]) -> Effects:
-    """Name what outlives us."""
-    said: Effects = []
-    if processes or not forbidden:
-        named = ", ".join(processes) or "a process"
-        words = "did not die from SIGKILL (stuck in the kernel?)"
-        said.append(Say(f"{named} {words}; going on without it"))
-    if forbidden:
-        words = "belongs to another user: it could not be ended, and may still run"
-        said.append(Say(f"{', '.join(forbidden)} {words}; going on without it"))
-    return said
 
 
 # Ending.
