@@ -182,16 +182,16 @@ MUTANTS = (
         "a node says that it has stopped before its workers have",
         "§3.3",
         "core.node:_stop_round",
-        '{_stopping_others(state)}"), *stopped]',
-        '{_stopping_others(state)}"), '
-        "Report(RoundStopped(message.round, (), state.assignment.master)), *stopped]",
+        "return [Say(said), *stopped]",
+        "early = messages.RoundStopped(message.round, (), round.assignment.master)\n"
+        "    return [Say(said), Report(early), *stopped]",
         "slow",
         (45, 37, 94),
     ),
     Mutant(
         "a hung import holds the job up",
         "§3.3",
-        "core.features.warm_start:WarmStart._timer",
+        "core.features.warm_start:NodeWarmStart._timer",
         "if name == PRELOAD_TIMER:",
         "if False:",
         "one failure",

@@ -26,7 +26,7 @@ MUTANTS = (
     Mutant(
         "a node tells only how far its first worker is",
         "§8.2",
-        "core.features.saving.node:Saving._owed",
+        "core.features.saving.node:NodeSaving._reports",
         "max(steps, default=None)",
         "next(iter(steps), None)",
         "asked",
@@ -35,7 +35,7 @@ MUTANTS = (
     Mutant(
         "a node speaks for workers that have not heard yet",
         "§8.3",
-        "core.features.saving.node:Saving._owed",
+        "core.features.saving.node:NodeSaving._reports",
         "all(_has_heard(saving, one) for one in listeners)",
         "any(_has_heard(saving, one) for one in listeners)",
         "asked",
@@ -71,7 +71,7 @@ MUTANTS = (
     Mutant(
         "a node says that its workers have saved when they have only heard",
         "§8.3",
-        "core.features.saving.node:Saving._owed",
+        "core.features.saving.node:NodeSaving._reports",
         "all(one.saved for one in listeners)",
         "True",
         "asked",

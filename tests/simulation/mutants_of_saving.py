@@ -26,7 +26,7 @@ MUTANTS = (
     Mutant(
         "what a worker said of an earlier time to save counts for this one",
         "§8.7",
-        "core.features.saving.node:Saving._begin",
+        "core.features.saving.node:NodeSaving._begin",
         "worker.waits_at, worker.heard, worker.saved = None, False, False",
         "pass",
         "saves",

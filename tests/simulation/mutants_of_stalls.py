@@ -51,7 +51,7 @@ MUTANTS = (
     Mutant(
         "a node does not tell that its workers move again",
         "§10.2",
-        "core.features.hangs.node:Hangs._resumed",
+        "core.features.hangs.node:NodeHangs._resumed",
         "return [*said, Report(WorkersResumed(event.round))]",
         "return said",
         "unheard",

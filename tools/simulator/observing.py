@@ -46,7 +46,7 @@ from holdfast.core.coordinator.state import CoordinatorState
 from holdfast.core.election import validate as election_validate
 from holdfast.core.election.io import ElectionEffect, ElectionEvent, Outranked, StepDown
 from holdfast.core.election.state import ElectionState, may_speak
-from holdfast.core.features.hangs.node import Hangs
+from holdfast.core.features.hangs.node import NodeHangs
 from holdfast.core.node_io import NodeEffect, NodeEvent, Report, SignalWorkers, Told
 from holdfast.core.protocol.messages import (
     CloseJob,
@@ -136,7 +136,7 @@ class Observer:
             elif obeyed:
                 self._cluster.note(Delivered(now, node, event.term, message, True))
         elif isinstance(message, TellHang):
-            if self._process.state.feature(Hangs).now.hang_said:
+            if self._process.state.feature(NodeHangs).now.announced:
                 self._cluster.note(HangHeard(now, node, message.round))
         elif isinstance(message, RunRound | StopRound | CloseJob):
             self._cluster.note(Delivered(now, node, event.term, message, obeyed))

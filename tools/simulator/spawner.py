@@ -29,7 +29,7 @@ from tools.simulator.liveness_locks import SimulatedNotes
 from tools.simulator.lockstep import STEP_S
 from tools.simulator.stalls import SimulatedStall
 
-from holdfast.core.features.saving.node import Saving
+from holdfast.core.features.saving.node import NodeSaving
 from holdfast.core.node_io import (
     NO_STEP,
     AllGone,
@@ -401,7 +401,7 @@ class SimulatedSpawner:
         self.cluster.lockstep.go_on((worker.instance, worker.round), worker.rank)
 
     def _saving_number(self) -> int:
-        saving = self.process.state.feature(Saving).now
+        saving = self.process.state.feature(NodeSaving).now
         return saving.number if saving is not None else 0
 
     def _hide(self) -> None:

@@ -92,9 +92,9 @@ def progress(
     ages = [one.step_age_s for one in standings if one.step_age_s is not None]
     steps = [one.step for one in standings if one.step is not None]
     if not ages and state.furthest_step is None:
-        return Health(True, "no worker here has said how far it is (holdfast.progress)", facts)
+        return Health(True, "no worker here reports its step (holdfast.progress)", facts)
     age_s = min(ages) if ages else round_age_s
-    what = f"step {max(steps)} was said" if steps else f"round {state.last_round} began"
+    what = f"step {max(steps)} was reported" if steps else f"round {state.last_round} began"
     facts |= {"step": max(steps) if steps else None, "age_s": round(age_s, 3)}
     words = f"{what} {age_s:.1f} s ago"
     if max_age_s is None or age_s <= max_age_s:

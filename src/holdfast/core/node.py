@@ -17,7 +17,7 @@ Phases (`MOVES` has every move, and `step` knows no other):
     any ──CloseJob, signal, spawner lost──▶ closing ──everything gone──▶ finished
 
 What surrounds this (saving, hangs, workers that do not exit, warm start) are features: objects with
-a state of their own, which the kernel reaches through the hooks of `Feature`, and nothing else.
+a state of their own, which the kernel reaches through the hooks of `NodeFeature`, and nothing else.
 """
 
 from __future__ import annotations
@@ -81,36 +81,9 @@ from holdfast.core.node_io import (
 from holdfast.core.policy import failures, node_texts, root_cause, timing
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.policy.signals import LastSignal, is_repeat
-from holdfast.core.protocol import exit_status
+from holdfast.core.protocol import exit_status, messages
 from holdfast.core.protocol.bounds import NUMBER_MOST, TEXT_MOST, cut
-from holdfast.core.protocol.messages import (
-    ENDED_TOLD,
-    CloseJob,
-    ClosingWanted,
-    Condition,
-    DescribeFailures,
-    EndedMember,
-    FailuresDescribed,
-    FrameGroup,
-    Heartbeat,
-    HeartbeatAnswered,
-    MembersEnded,
-    NodeDraining,
-    NodeGreeted,
-    NodeJoined,
-    NodeLeft,
-    RoundReport,
-    RoundStopped,
-    RunRound,
-    Seen,
-    StandBy,
-    StopRound,
-    ToNode,
-    Welcomed,
-    WorkersFailed,
-    WorkersProgressed,
-    WorkersSucceeded,
-)
+from holdfast.core.protocol.messages import ENDED_TOLD, Condition, EndedMember, FrameGroup, ToNode
 from holdfast.core.protocol.model import (
     Assignment,
     Blame,
@@ -136,7 +109,7 @@ LOCK_WAIT_S = 2.0
 """How long a node waits for its liveness lock before it joins: the disk may not answer."""
 DRAIN_MARGIN_S = 2.0
 """How much longer than the coordinator's patience a node waits to be let out."""
-ASKED_TOO_S = 0.5
+WITHHOLD_S = 0.5
 """How much later than its worker an agent may get a signal: both are sent at once, but a busy
 machine may not run them so."""
 
@@ -175,12 +148,12 @@ class Timer(StrEnum):
     HEARTBEAT = "heartbeat"
     REDIAL = "redial"
     SEEK = "seek"
-    LOCK = "note"
+    LOCK = "liveness lock"
     UNFIT = "unfit"
     GRACE = "grace"
     UNKILLABLE = "unkillable"
     DRAIN = "drain"
-    ASKED = "asked too"
+    WITHHOLD = "withhold failures"
 
 
 # What a node remembers.
@@ -263,7 +236,7 @@ class Link(Struct):
         return self.connected or self.hosting
 
 
-class Leaving(Struct):
+class NodeLeaving(Struct):
     """What asked a node to leave the job, and how far it is with that."""
 
     last_signal: LastSignal | None = None
@@ -304,11 +277,11 @@ class NodeState(Struct):
     host: str
     name: str = ""
     """What this node is called: its host, unless another node of the job is there too."""
-    features: tuple[Feature, ...] = ()
+    features: tuple[NodeFeature, ...] = ()
     phase: Phase = Phase.PREPARING
     link: Link = field(default_factory=Link)
     round: RoundHere | None = None
-    leaving: Leaving = field(default_factory=Leaving)
+    leaving: NodeLeaving = field(default_factory=NodeLeaving)
     start_mode: StartMode | None = None
     """None until that is known: a zygote may still be prepared."""
     endpoint: Endpoint | None = None
@@ -353,7 +326,7 @@ class NodeState(Struct):
         return next(each for each in self.features if isinstance(each, kind))
 
 
-class Feature(Struct):
+class NodeFeature(Struct):
     """Something around the kernel, with a state of its own. A hook does nothing unless redefined.
 
     Hooks of several features come in the order of `NodeState.features`.
@@ -391,7 +364,7 @@ class Feature(Struct):
         """Whether a node that is asked to leave has nothing to wait for."""
         return True
 
-    def before_stop(self, state: NodeState, message: StopRound) -> Effects:
+    def before_stop(self, state: NodeState, message: messages.StopRound) -> Effects:
         """Anything but nothing: the feature stops the workers itself, a little later."""
         return []
 
@@ -399,7 +372,7 @@ class Feature(Struct):
         return []
 
 
-F = TypeVar("F", bound=Feature)
+F = TypeVar("F", bound=NodeFeature)
 
 
 def alive(state: NodeState) -> tuple[int, ...]:
@@ -494,26 +467,26 @@ def _take(state: NodeState, event: NodeEvent, now: float) -> Effects:
             return feature.take(state, event, now) if feature else _prepare(state, event)
 
 
-def _owner(state: NodeState, kind: type | str) -> Feature | None:
+def _owner(state: NodeState, kind: type | str) -> NodeFeature | None:
     return next((each for each in state.features if kind in each.TAKES), None)
 
 
 def _told(state: NodeState, message: ToNode, now: float) -> Effects:
     match message:
-        case HeartbeatAnswered():
+        case messages.HeartbeatAnswered():
             return heartbeat_answered(state, message)
-        case RunRound():
+        case messages.RunRound():
             return _run(state, message, now)
-        case StopRound():
+        case messages.StopRound():
             return _stop_round(state, message)
-        case CloseJob():
+        case messages.CloseJob():
             forgotten: Effects = [RemoveLivenessLocks()] if state.mark else []
             return [*close(state, message.outcome), *forgotten]
-        case DescribeFailures():
+        case messages.DescribeFailures():
             return _describe(state, message)
-        case Welcomed():
+        case messages.Welcomed():
             return welcomed(state, message)
-        case StandBy():
+        case messages.StandBy():
             state.leaving.job_continues = True  # Without this node, so far.
             return [Say(message.reason)]
         case _:
@@ -537,8 +510,8 @@ def _timer(state: NodeState, event: NodeTimerFired, now: float) -> Effects:
             return leave_unfit(state)
         case Timer.DRAIN if state.leaving.draining_by is not None and phase is Phase.RUNNING:
             return leave(state, state.leaving.draining_by)
-        case Timer.ASKED:
-            return _not_asked_too(state)
+        case Timer.WITHHOLD:
+            return _withheld_long_enough(state)
         # What is left waits for workers to die of a kill, and nobody kills where they are foreign.
         case Timer.GRACE if not state.foreign:
             return _grace_over(state)
@@ -593,7 +566,7 @@ def _ended_found(state: NodeState, event: EndedFound) -> Effects:
     state.ended = (*state.ended, *new)[-ENDED_TOLD:]
     effects: Effects = [KnowEnded(event.nodes)]
     if new and state.link.connected:
-        effects.append(Report(MembersEnded(new[-ENDED_TOLD:])))
+        effects.append(Report(messages.MembersEnded(new[-ENDED_TOLD:])))
     return effects
 
 
@@ -630,11 +603,11 @@ def ready(state: NodeState) -> Effects:
     round = state.round
     if state.phase is Phase.PREPARING:
         state.phase = Phase.WAITING
-        return [Report(NodeJoined(node_info(state), state.endpoint))]
+        return [Report(messages.NodeJoined(node_info(state), state.endpoint))]
     if state.phase is Phase.STOPPING and round is not None and not round.workers:
         state.phase = Phase.WAITING
         known = (round.assignment.round, in_brief(state, round), state.endpoint)
-        return [Report(RoundStopped(*known, lease_ended=round.lease_ended))]
+        return [Report(messages.RoundStopped(*known, lease_ended=round.lease_ended))]
     return []
 
 
@@ -724,7 +697,7 @@ def send_heartbeat(state: NodeState, now: float) -> Effects:
         return []
     number = state.link.lease.heartbeat(now)
     again = WakeNode(Timer.HEARTBEAT, state.config.leases.heartbeat_s)
-    return [Report(Heartbeat(number)), again]
+    return [Report(messages.Heartbeat(number)), again]
 
 
 def heartbeat_due(state: NodeState, now: float) -> Effects:
@@ -739,7 +712,7 @@ def heartbeat_due(state: NodeState, now: float) -> Effects:
     return [HangUp(), *lost(state, "it has stopped answering", False, now)]
 
 
-def heartbeat_answered(state: NodeState, message: HeartbeatAnswered) -> Effects:
+def heartbeat_answered(state: NodeState, message: messages.HeartbeatAnswered) -> Effects:
     """The lease is renewed: the spawner keeps the new deadline, if there is anything to stop.
 
     While the round runs there is, even where all workers have succeeded: its store may be here.
@@ -755,7 +728,7 @@ def set_deadlines(state: NodeState) -> Effects:
     return [] if lease is None else [SetDeadlines(lease.stop_at, lease.kill_at)]
 
 
-def welcomed(state: NodeState, message: Welcomed) -> Effects:
+def welcomed(state: NodeState, message: messages.Welcomed) -> Effects:
     link, said = state.link, Effects()
     state.name = message.name or state.name
     if message.warning and message.warning != link.warned:
@@ -779,7 +752,7 @@ def node_info(state: NodeState) -> NodeInfo:
     )
 
 
-def greeting(state: NodeState, now: float, heartbeat: int = 0) -> NodeGreeted:
+def greeting(state: NodeState, now: float, heartbeat: int = 0) -> messages.NodeGreeted:
     leaving, round = state.leaving, state.round
     draining, within_s = "", 0.0
     if leaving.draining_by is not None:
@@ -787,9 +760,9 @@ def greeting(state: NodeState, now: float, heartbeat: int = 0) -> NodeGreeted:
         sent = f"{signal_name(leaving.draining_by)} was sent to its agent"
         draining = cut(leaving.asked_by) or sent
     restarts = 0 if round is None else round.assignment.restart_count
-    return NodeGreeted(
+    return messages.NodeGreeted(
         node_info(state),
-        seen=Seen(state.link.term, state.last_round, restarts),
+        seen=messages.Seen(state.link.term, state.last_round, restarts),
         standing=None if round is None else _round_report(state, round, now),
         endpoint=state.endpoint if state.phase is Phase.WAITING else None,
         draining=draining,
@@ -801,7 +774,7 @@ def greeting(state: NodeState, now: float, heartbeat: int = 0) -> NodeGreeted:
     )
 
 
-def _round_report(state: NodeState, round: RoundHere, now: float) -> RoundReport:
+def _round_report(state: NodeState, round: RoundHere, now: float) -> messages.RoundReport:
     condition: Condition
     if state.phase is Phase.RUNNING:
         condition = "succeeded" if has_succeeded(state) else "running"
@@ -809,7 +782,7 @@ def _round_report(state: NodeState, round: RoundHere, now: float) -> RoundReport
         condition = "failed" if round.failures else condition
     else:
         condition = "stopped" if state.phase is Phase.WAITING else "stopping"
-    report = RoundReport(
+    report = messages.RoundReport(
         round=round.assignment.round,
         group_rank=round.assignment.group_rank,
         group_size=round.assignment.group_size,
@@ -826,7 +799,7 @@ def _round_report(state: NodeState, round: RoundHere, now: float) -> RoundReport
 # A round.
 
 
-def _run(state: NodeState, message: RunRound, now: float) -> Effects:
+def _run(state: NodeState, message: messages.RunRound, now: float) -> Effects:
     assignment, link = message.assignment, state.link
     if state.phase is not Phase.WAITING or assignment.round <= state.last_round:
         return []
@@ -834,7 +807,7 @@ def _run(state: NodeState, message: RunRound, now: float) -> Effects:
         # Nobody would be sure when our workers must have ended: not a member after all. The
         # heartbeat goes first, so that the next offer finds a lease.
         assert state.endpoint is not None, "a node without an endpoint was waiting"
-        stopped = Report(RoundStopped(assignment.round, (), state.endpoint, ran=False))
+        stopped = Report(messages.RoundStopped(assignment.round, (), state.endpoint, ran=False))
         return [*send_heartbeat(state, now), stopped]
     assert state.start_mode is not None, "a node that cannot start workers was waiting"
     workers = {ranks.local_rank: WorkerHere(ranks.rank) for ranks in assignment.workers}
@@ -881,7 +854,7 @@ def _worker_exited(state: NodeState, event: WorkerExited, now: float) -> Effects
         if state.phase is not Phase.RUNNING:
             return effects + kill(state)
         if has_succeeded(state):
-            effects.append(Report(WorkersSucceeded(event.round)))
+            effects.append(Report(messages.WorkersSucceeded(event.round)))
     return effects + [one for each in state.features for one in each.worker_exited(state, worker)]
 
 
@@ -895,13 +868,13 @@ def _step_reported(state: NodeState, event: StepReported) -> Effects:
     if state.furthest_step is not None and event.step <= state.furthest_step:
         return []
     state.furthest_step = event.step
-    return [Report(WorkersProgressed(event.round, event.step, event.age_s))]
+    return [Report(messages.WorkersProgressed(event.round, event.step, event.age_s))]
 
 
-def _describe(state: NodeState, message: DescribeFailures) -> Effects:
+def _describe(state: NodeState, message: messages.DescribeFailures) -> Effects:
     if state.round is None or state.last_round != message.round:
         return []
-    return [Report(FailuresDescribed(message.round, in_full(state, state.round)))]
+    return [Report(messages.FailuresDescribed(message.round, in_full(state, state.round)))]
 
 
 def _lease_ran_out(state: NodeState) -> Effects:
@@ -923,7 +896,7 @@ def _lease_ran_out(state: NodeState) -> Effects:
     return [said, WakeNode(Timer.GRACE, state.config.leases.stop_reserve_s)]
 
 
-def _stop_round(state: NodeState, message: StopRound) -> Effects:
+def _stop_round(state: NodeState, message: messages.StopRound) -> Effects:
     leaving, link = state.leaving, state.link
     if message.round == state.last_round:
         _note_job_continues(state, message.goes_on)
@@ -982,11 +955,11 @@ def worker_failed(state: NodeState, worker: WorkerHere, event: WorkerExited, now
     may_be_drain = draining_by is None and not failure.ended_for
     if number is not None and may_be_drain and asks_to_leave(state, number):
         round.withholds_failures = True
-        return [WakeNode(Timer.ASKED, ASKED_TOO_S)]
+        return [WakeNode(Timer.WITHHOLD, WITHHOLD_S)]
     return _report_failures(state, round)
 
 
-def _not_asked_too(state: NodeState) -> Effects:
+def _withheld_long_enough(state: NodeState) -> Effects:
     """The moment is over in which a signal to the whole node would have come here, too."""
     round = state.round
     if round is None or not round.withholds_failures:
@@ -997,7 +970,7 @@ def _not_asked_too(state: NodeState) -> Effects:
 
 def _report_failures(state: NodeState, round: RoundHere) -> Effects:
     round.reported_failure = True
-    return [Report(WorkersFailed(round.assignment.round, in_brief(state, round)))]
+    return [Report(messages.WorkersFailed(round.assignment.round, in_brief(state, round)))]
 
 
 def _excuse(round: RoundHere, number: int | None) -> bool:
@@ -1122,7 +1095,7 @@ def _ask_to_leave(state: NodeState, number: int, words: tuple[str, str], now: fl
     if state.link.lease is None:
         leaving = "the workers save, and the job ends"
     said = Say(f"{what}: {leaving}")
-    ask = Report(NodeDraining(cut(reason), times.save_s))
+    ask = Report(messages.NodeDraining(cut(reason), times.save_s))
     return [said, ask, wait_to_leave(state, save_s)]
 
 
@@ -1185,7 +1158,7 @@ def leave(state: NodeState, number: int, why: str = "") -> Effects:
     already_stopping = state.phase is Phase.STOPPING
     state.phase = Phase.CLOSING
     if state.link.lease is not None and not leaving.let_out:
-        said.append(Report(NodeDraining(cut(why) or f"{sent} its agent", at_once=True)))
+        said.append(Report(messages.NodeDraining(cut(why) or f"{sent} its agent", at_once=True)))
     if already_stopping and state.killing is not None:
         return [*said, EndSpawner()]
     return said + stop_workers(state, number)
@@ -1270,7 +1243,7 @@ def give_up(
 
     kind = FORBIDDEN if forbidden else STUCK
     failed = () if state.round is None else in_full(state, state.round)
-    left = Report(NodeLeft(cut(reason), failures=failed, kind=kind))
+    left = Report(messages.NodeLeft(cut(reason), failures=failed, kind=kind))
     if state.link.lease is None:
         return [*said, left]
     # The others go on; nobody will tell us of an end that is ours alone.
@@ -1307,7 +1280,7 @@ def closing_asked(state: NodeState, outcome: Outcome) -> Effects:
     if state.closing is not None or state.phase is Phase.CLOSING:
         return []
     state.closing = replace(outcome, reason=cut(outcome.reason))
-    return [Report(ClosingWanted(state.closing))]
+    return [Report(messages.ClosingWanted(state.closing))]
 
 
 def released(state: NodeState) -> Effects:
@@ -1355,7 +1328,9 @@ def finish(state: NodeState) -> Effects:
     if with_signal is not None or (state.link.lease is not None and not state.given_up):
         kind = state.outcome.blame.kind if state.outcome.blame is not None else ""
         reason, unfit = cut(state.unfit or state.outcome.reason), bool(state.unfit)
-        effects.append(Report(NodeLeft(reason, signal=with_signal, kind=kind, unfit=unfit)))
+        effects.append(
+            Report(messages.NodeLeft(reason, signal=with_signal, kind=kind, unfit=unfit))
+        )
     return [*effects, Finish(state.outcome)]
 
 

@@ -87,10 +87,10 @@ def waiting(slots: int = 2) -> Life:
 
 
 def running(slots: int = 2) -> Life:
-    """A cold round 1 whose workers have all been born."""
+    """A cold round 1 whose workers have all started."""
     life = waiting(slots)
-    births = [WorkerStarted(1, local, 101 + local) for local in range(slots)]
-    life.take(run_round(slots=slots), *births)
+    starts = [WorkerStarted(1, local, 101 + local) for local in range(slots)]
+    life.take(run_round(slots=slots), *starts)
     return life
 
 

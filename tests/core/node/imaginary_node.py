@@ -186,12 +186,12 @@ class Node:
             reported = StepReported(*worker, step=len(self.story))
             yield Possibility(f"{worker} reports a step", partial(self.take, reported))
 
-    def chance_of_odd_births(self) -> Iterator[Possibility]:
+    def chance_of_odd_starts(self) -> Iterator[Possibility]:
         spawner = self.spawner
-        worker = spawner.newborn()
+        worker = spawner.newest()
         if worker is None or not spawner.serving:
             return
-        yield Possibility(f"{worker} cannot be made", partial(spawner.take_back_birth, worker))
+        yield Possibility(f"{worker} cannot be made", partial(spawner.take_back_start, worker))
         if spawner.zygote is None:  # What a zygote forked is always told of before its loss.
             yield Possibility(f"{worker} is told of late", partial(spawner.announce_late, worker))
 

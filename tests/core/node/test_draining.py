@@ -120,7 +120,7 @@ def test_a_worker_that_dies_of_the_signal_before_its_node_is_asked_has_not_faile
 def test_a_worker_that_dies_of_such_a_signal_alone_has_failed_after_a_moment() -> None:
     life = member()
     life.take(killed_by(TERM), exited(1, ExitStatus(code=1), "Connection reset"))
-    (told,) = reports(life.take(NodeTimerFired(Timer.ASKED)))
+    (told,) = reports(life.take(NodeTimerFired(Timer.WITHHOLD)))
     assert isinstance(told, WorkersFailed)
     assert [failure.local_rank for failure in told.failures] == [0, 1]
     assert not any(failure.stopped_by_us for failure in told.failures)
@@ -131,7 +131,7 @@ def test_another_signal_than_the_one_that_killed_does_not_excuse_it() -> None:
     life.take(killed_by(USR1))
     life.take(SignalReceived(USR2))
     assert not life.failures[0].stopped_by_us
-    (told,) = reports(life.take(NodeTimerFired(Timer.ASKED)))
+    (told,) = reports(life.take(NodeTimerFired(Timer.WITHHOLD)))
     assert isinstance(told, WorkersFailed)
 
 

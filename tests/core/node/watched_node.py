@@ -1,7 +1,7 @@
 """What must hold on a node at every moment, whatever happens.
 
 1. The workers of a round start only when no process of an older round is left, or may still
-   be born; and no worker of a round runs twice at once.
+   be forked; and no worker of a round runs twice at once.
 2. Round numbers only grow, and there are at most one more rounds than restarts allowed.
 3. Workers are started warm only while there is a zygote.
 4. Every round has a master of its own, at the endpoint that is held for it; and once a
@@ -102,7 +102,7 @@ class WatchedNode(Node):
         if number not in self.rounds:
             assert number > max(self.rounds, default=0), "the round's number did not grow"
             assert not self.spawner.alive, "a worker of an older round is left"
-            assert not self.spawner.unforked, "a worker of an older round may still be born"
+            assert not self.spawner.unforked, "a worker of an older round may still be forked"
             assert effect.assignment.master == self.held, "the master's port is not held"
             assert effect.assignment.master not in self.masters, "a port is used again"
             self.masters.append(effect.assignment.master)

@@ -21,8 +21,8 @@ from msgspec import Struct, field
 
 from holdfast.core.node import (
     Effects,
-    Feature,
     KilledFor,
+    NodeFeature,
     NodeState,
     WorkerHere,
     alive,
@@ -51,7 +51,7 @@ class ExitWait(Struct):
     """Local ranks that were sent SIGTERM."""
 
 
-class Exits(Feature):
+class NodeExits(NodeFeature):
     TAKES: ClassVar = (UnexitedFound, ExpectExits, EXIT_TIMER)
     wait: ExitWait = field(default_factory=ExitWait)
 

@@ -25,7 +25,7 @@ from msgspec import field
 
 from holdfast.core.node import (
     Effects,
-    Feature,
+    NodeFeature,
     NodeState,
     Phase,
     StartMode,
@@ -55,7 +55,7 @@ from holdfast.core.protocol.preload_steps import brought_by, module_of, packages
 
 PRELOAD_TIMER = "preload"
 NOTICE_TIMER = "preload notice"
-FORK_TIMER = "birth"
+FORK_TIMER = "fork"
 IMPROVE_TIMER = "improve"
 NOTICE_S = 1.5
 """An import that takes longer than this is worth a line, so that nobody wonders."""
@@ -75,7 +75,7 @@ class Zygote(StrEnum):
     SERVING = "serving"
 
 
-class WarmStart(Feature):
+class NodeWarmStart(NodeFeature):
     TAKES: ClassVar = (
         ZygoteReady,
         ZygoteLost,
@@ -100,7 +100,7 @@ class WarmStart(Feature):
     """For some of what is late, what the program has set by then."""
     stopped_in: tuple[str, ...] = ()
     """What the zygote was importing when it could not go on but in a worker, innermost first."""
-    left_out_said: bool = False
+    left_out_announced: bool = False
     took_s: float = 0.0
     """How long the last zygote was made."""
     improving: bool = False
@@ -280,9 +280,9 @@ class WarmStart(Feature):
 
     def _import_left(self, event: ImportLeft) -> Effects:
         """A worker went on with an import that the zygote could not finish: say what it costs."""
-        if self.left_out_said or not self.stopped_in or event.took_s < WORTH_SAYING_S:
+        if self.left_out_announced or not self.stopped_in or event.took_s < WORTH_SAYING_S:
             return []
-        self.left_out_said = True
+        self.left_out_announced = True
         reason = self.avoid.get(self.stopped_in[0], "")
         return [_left_out(self.stopped_in[-1], event.took_s, reason)]
 

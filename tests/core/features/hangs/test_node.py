@@ -64,7 +64,7 @@ def test_the_suspect_is_ended_after_the_words_and_fails_with_where_it_was() -> N
     assert not failure.stopped_by_us
     assert (
         failure.error.message
-        == "the job stood still, and it was ended in f at a.py:1; stacks: /logs/stacks_1.txt"
+        == "the job hung, and it was ended in f at a.py:1; stacks: /logs/stacks_1.txt"
     )
 
 
@@ -95,7 +95,7 @@ def test_nobody_is_ended_who_does_not_stand_still_any_more() -> None:
 def test_that_they_move_again_is_said_where_the_hang_was() -> None:
     life = standing()
     life.take(Told(TellHang(1)))
-    assert said(life.take(StallOver(1))) == "the workers of this node move again"
+    assert said(life.take(StallOver(1))) == "the workers of this node are progressing again"
     assert life.take(StallOver(1)) == []
 
 

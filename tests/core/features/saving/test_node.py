@@ -6,7 +6,7 @@ import signal
 
 from msgspec.structs import replace
 
-from holdfast.core.features.saving.node import Saving
+from holdfast.core.features.saving.node import NodeSaving
 from holdfast.core.node import Contact, has_succeeded
 from holdfast.core.node_io import (
     HideSaving,
@@ -116,8 +116,8 @@ def test_who_begins_to_listen_late_is_waited_for_too() -> None:
 def test_a_step_that_is_none_counts_for_nothing() -> None:
     life = listening()
     life.take(save_now(), SaveAnswered(1, 0, "waits", -1), SaveAnswered(1, 1, "waits", 2**60))
-    assert life.state.feature(Saving).workers[0].waits_at is None
-    assert life.state.feature(Saving).workers[1].waits_at is None
+    assert life.state.feature(NodeSaving).workers[0].waits_at is None
+    assert life.state.feature(NodeSaving).workers[1].waits_at is None
 
 
 def test_a_word_on_another_round_is_not_heeded() -> None:

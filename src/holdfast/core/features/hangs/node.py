@@ -26,8 +26,8 @@ from msgspec import Struct, field
 
 from holdfast.core.node import (
     Effects,
-    Feature,
     KilledFor,
+    NodeFeature,
     NodeState,
     Phase,
     WorkerHere,
@@ -72,12 +72,13 @@ class HangsHere(Struct):
 
     stall: StallFound | None = None
     """They have stalled for longer than they may."""
-    hang_said: bool = False
+    announced: bool = False
+    """The user has been told of the hang."""
     locating: bool = False
     """They are to be stopped once they have told where they are."""
 
 
-class Hangs(Feature):
+class NodeHangs(NodeFeature):
     TAKES: ClassVar = (
         StallFound,
         StallOver,
@@ -136,7 +137,7 @@ class Hangs(Feature):
         event = self.now.stall
         if not (alive(state) and worker.ended_early) or event is None or not event.never_spoke:
             return []
-        self.now.stall, self.now.hang_said = None, False
+        self.now.stall, self.now.announced = None, False
         return [Report(WorkersResumed(event.round))]
 
     def before_stop(self, state: NodeState, message: StopRound) -> Effects:
@@ -176,9 +177,9 @@ class Hangs(Feature):
         if self.now.stall is None or running_round(state, event.round) is None:
             return []
         said: Effects = []
-        if self.now.hang_said:
-            said.append(Say("the workers of this node move again"))
-        self.now.stall, self.now.hang_said = None, False
+        if self.now.announced:
+            said.append(Say("the workers of this node are progressing again"))
+        self.now.stall, self.now.announced = None, False
         return [*said, Report(WorkersResumed(event.round))]
 
     def _hang_told(self, state: NodeState, message: TellHang, now: float) -> Effects:
@@ -187,8 +188,8 @@ class Hangs(Feature):
         if event is None or running_round(state, message.round) is None:
             return []
         effects: Effects = []
-        if not self.now.hang_said:
-            self.now.hang_said = True
+        if not self.now.announced:
+            self.now.announced = True
             where = f"; their stacks: {event.file}" if event.file else ""
             effects.append(Say(f"the job hangs: {event.words}{_who_ended(state, now)}{where}"))
         return effects + (_end_suspect(state, event, message.rank) if message.ends else [])
@@ -224,7 +225,7 @@ def _end_suspect(state: NodeState, event: StallFound, named: int | None) -> Effe
     kept = f"; stacks: {event.file}" if event.file else ""
     from holdfast.core.policy.kinds import HANG, STANDSTILL
 
-    words = f"the job stood still, and it was ended{place and ' '}{place}{kept}"
+    words = f"the job hung, and it was ended{place and ' '}{place}{kept}"
     kind = HANG if rank == named else STANDSTILL
     state.workers[running[rank]].killed_for = KilledFor(words, kind)
     said = Say(f"ending rank {rank} for it (--hang restart)")

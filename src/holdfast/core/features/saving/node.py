@@ -27,7 +27,7 @@ from msgspec import Struct, field
 
 from holdfast.core.node import (
     Effects,
-    Feature,
+    NodeFeature,
     NodeState,
     WorkerHere,
     alive,
@@ -83,13 +83,13 @@ class SavingHere(Struct):
     serial: int
     leaves: bool = False
     step: int | None = None
-    heard_told: bool = False
-    unasked_told: bool = False
-    saved_told: bool = False
-    left_told: bool = False
+    heard_reported: bool = False
+    unasked_reported: bool = False
+    saved_reported: bool = False
+    left_reported: bool = False
 
 
-class Saving(Feature):
+class NodeSaving(NodeFeature):
     TAKES: ClassVar = (SaveNow, SaveOver, SaveAnswered)
     now: SavingHere | None = None
     workers: dict[int, WorkerSaving] = field(default_factory=dict)
@@ -115,7 +115,7 @@ class Saving(Feature):
         raise AssertionError(f"not about saving: {event}")
 
     def worker_exited(self, state: NodeState, worker: WorkerHere) -> Effects:
-        return self._owed(state)
+        return self._reports(state)
 
     def in_greeting(self, state: NodeState, now: float) -> dict[str, Any]:
         """What is to be saved: a coordinator that takes over goes on with it."""
@@ -153,13 +153,13 @@ class Saving(Feature):
             effects += self._say(state, message)
         saving.until = until
         saving.step = message.step if saving.step is None else saving.step
-        saving.heard_told = saving.saved_told = saving.left_told = False
+        saving.heard_reported = saving.saved_reported = saving.left_reported = False
         shown = (saving.until, saving.reason, saving.step, saving.serial, saving.leaves)
         effects.append(ShowSaving(*shown))
         if state.leaving.draining_by is not None:
             # The coordinator lives, so it is waited for as long as it waits for others.
             effects.append(wait_to_leave(state, message.within_s))
-        return effects + self._owed(state)
+        return effects + self._reports(state)
 
     def _begin(self, message: SaveNow, until: float) -> SavingHere:
         """Another time to save: what workers said of an earlier one does not count."""
@@ -207,7 +207,7 @@ class Saving(Feature):
             case "listens":
                 worker.listens = True
                 if self.now is not None:
-                    self.now.heard_told = self.now.saved_told = False
+                    self.now.heard_reported = self.now.saved_reported = False
             case "waits":
                 if is_about_now and 0 <= event.step <= NUMBER_MOST:
                     worker.waits_at = event.step
@@ -220,9 +220,9 @@ class Saving(Feature):
             case "goes on":
                 worker.told = False
         here.was_asked = worker.told or worker.signalled
-        return self._owed(state)
+        return self._reports(state)
 
-    def _owed(self, state: NodeState) -> Effects:
+    def _reports(self, state: NodeState) -> Effects:
         """What the coordinator is owed, after whatever has happened to a worker (rule 3)."""
         saving, number = self.now, state.last_round
         if running_round(state, number) is None:
@@ -235,17 +235,17 @@ class Saving(Feature):
         # Where the round goes on, those who have never asked are expected, too.
         unasked = any(not self.workers[local].listens for local in alive(state))
         unasked = unasked and not saving.leaves
-        is_news = not saving.heard_told or saving.unasked_told != unasked
+        is_news = not saving.heard_reported or saving.unasked_reported != unasked
         if is_news and all(_has_heard(saving, one) for one in listeners):
-            saving.heard_told, saving.unasked_told = True, unasked
+            saving.heard_reported, saving.unasked_reported = True, unasked
             steps = [one.waits_at for one in listeners if one.waits_at is not None]
             steps += [] if saving.step is None else [saving.step]
             furthest = max(steps, default=None)
             heard = (number, bool(listeners), furthest, saving.number, unasked)
             effects.append(Report(SaveHeard(*heard)))
-        is_news = not saving.saved_told or (left and not saving.left_told)
-        if saving.heard_told and is_news and all(one.saved for one in listeners):
-            saving.saved_told, saving.left_told = True, left
+        is_news = not saving.saved_reported or (left and not saving.left_reported)
+        if saving.heard_reported and is_news and all(one.saved for one in listeners):
+            saving.saved_reported, saving.left_reported = True, left
             effects.append(Report(WorkersSaved(number, left, saving.number)))
         return effects
 
