@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from holdfast.admin.server import AdminServer
 from holdfast.agent.console_messages import ClosingLine, ConsoleMessages, EventMessages
 from holdfast.agent.progress import JobProgress
-from holdfast.core.node.io import NodeEvent, NodeStarted, SignalReceived
+from holdfast.core.node_io import NodeEvent, NodeStarted, SignalReceived
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.policy.signals import LastSignal, is_repeat
 from holdfast.core.protocol.bounds import clean

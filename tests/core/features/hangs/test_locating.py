@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 
-from holdfast.core.node.io import (
+from holdfast.core.features.hangs.node import LOCATE_TIMER
+from holdfast.core.node_io import (
     AllGone,
     EndpointReserved,
     LocateWorkers,
@@ -14,10 +15,9 @@ from holdfast.core.node.io import (
     Told,
     WorkersLocated,
 )
-from holdfast.core.node.state import LOCATE_TIMER
 from holdfast.core.protocol.messages import FrameGroup, RoundStopped, StopRound
 
-from .agent_life import PORT, TERMINATED, Life, exited, running
+from ...node.agent_life import PORT, TERMINATED, Life, exited, running
 
 LOCK = FrameGroup((1,), "takes_a_lock", "train.py:9")
 BACKWARD = FrameGroup((0,), "backward", "train.py:5")

@@ -6,7 +6,9 @@ import signal
 
 from msgspec.structs import replace
 
-from holdfast.core.node.io import (
+from holdfast.core.features.saving.node import NodeSaving
+from holdfast.core.node import Contact, has_succeeded
+from holdfast.core.node_io import (
     HideSaving,
     NodeEffect,
     Report,
@@ -16,7 +18,6 @@ from holdfast.core.node.io import (
     SignalWorkers,
     Told,
 )
-from holdfast.core.node.state import has_succeeded
 from holdfast.core.protocol.messages import (
     FromNode,
     NodeDraining,
@@ -30,7 +31,7 @@ from holdfast.core.protocol.messages import (
 )
 from holdfast.core.protocol.model import ExitStatus
 
-from .agent_life import Life, exited, member, running, said
+from ...node.agent_life import Life, exited, member, running, said
 
 ENDED_WELL = ExitStatus(code=0)
 REASON = "b is leaving: SIGTERM was sent to its agent"
@@ -115,8 +116,8 @@ def test_who_begins_to_listen_late_is_waited_for_too() -> None:
 def test_a_step_that_is_none_counts_for_nothing() -> None:
     life = listening()
     life.take(save_now(), SaveAnswered(1, 0, "waits", -1), SaveAnswered(1, 1, "waits", 2**60))
-    assert life.state.workers[0].waits_at is None
-    assert life.state.workers[1].waits_at is None
+    assert life.state.feature(NodeSaving).workers[0].waits_at is None
+    assert life.state.feature(NodeSaving).workers[1].waits_at is None
 
 
 def test_a_word_on_another_round_is_not_heeded() -> None:
@@ -163,10 +164,10 @@ def test_a_worker_without_a_handler_for_that_signal_has_not_failed() -> None:
 
 def test_a_job_of_one_node_is_asked_to_save_only_if_somebody_listens() -> None:
     life = running()
-    life.state.connected = True
+    life.state.link.contact = Contact.CONNECTED
     assert SignalWorkers(signal.SIGTERM, (0, 1)) in life.take(SignalReceived(signal.SIGTERM))
     life = running()
-    life.state.connected = True
+    life.state.link.contact = Contact.CONNECTED
     life.take(*listens(0))
     (wish,) = reports(life.take(SignalReceived(signal.SIGTERM)))
     assert isinstance(wish, NodeDraining)

@@ -6,7 +6,7 @@ import signal
 
 from msgspec.structs import replace
 
-from holdfast.core.node.io import (
+from holdfast.core.node_io import (
     CoordinatorReached,
     DeadlineMissed,
     Report,
@@ -27,7 +27,7 @@ from holdfast.core.protocol.messages import (
 )
 from holdfast.core.protocol.model import ExitStatus
 
-from .agent_life import Life, exited, running, said, stopping, without_words
+from ...node.agent_life import Life, exited, running, said, stopping, without_words
 
 PLACES = (FrameGroup((0,), "all_reduce", "a.py:9"), FrameGroup((1,), "f", "a.py:1"))
 STOOD = StallFound(
@@ -64,7 +64,7 @@ def test_the_suspect_is_ended_after_the_words_and_fails_with_where_it_was() -> N
     assert not failure.stopped_by_us
     assert (
         failure.error.message
-        == "the job stood still, and it was ended in f at a.py:1; stacks: /logs/stacks_1.txt"
+        == "the job hung, and it was ended in f at a.py:1; stacks: /logs/stacks_1.txt"
     )
 
 
@@ -95,7 +95,7 @@ def test_nobody_is_ended_who_does_not_stand_still_any_more() -> None:
 def test_that_they_move_again_is_said_where_the_hang_was() -> None:
     life = standing()
     life.take(Told(TellHang(1)))
-    assert said(life.take(StallOver(1))) == "the workers of this node move again"
+    assert said(life.take(StallOver(1))) == "the workers of this node are progressing again"
     assert life.take(StallOver(1)) == []
 
 

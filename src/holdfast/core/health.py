@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 
-from holdfast.core.node.state import NodeState, Phase, alive
+from holdfast.core.node import NodeState, Phase, alive
 from holdfast.core.policy.standings import WorkerProgress
 
 Fact = str | int | float | bool | None | list[dict[str, "Fact"]]
@@ -53,7 +53,7 @@ def readiness(state: NodeState) -> Health:
     facts: dict[str, Fact] = {
         "phase": state.phase.value,
         "round": state.last_round,
-        "coordinator_reached": state.connected or state.hosting,
+        "coordinator_reached": state.link.is_up,
     }
     current = state.assignment
     if state.phase is not Phase.RUNNING or current is None:
@@ -69,7 +69,7 @@ def readiness(state: NodeState) -> Health:
 
 def _without_contact(state: NodeState, words: Mapping[Phase, str]) -> str:
     said = words.get(state.phase, "no round runs here")
-    is_sought = state.phase is Phase.WAITING and not (state.connected or state.hosting)
+    is_sought = state.phase is Phase.WAITING and not state.link.is_up
     return f"{said}, and no coordinator is reached" if is_sought else said
 
 
@@ -92,9 +92,9 @@ def progress(
     ages = [one.step_age_s for one in standings if one.step_age_s is not None]
     steps = [one.step for one in standings if one.step is not None]
     if not ages and state.furthest_step is None:
-        return Health(True, "no worker here has said how far it is (holdfast.progress)", facts)
+        return Health(True, "no worker here reports its step (holdfast.progress)", facts)
     age_s = min(ages) if ages else round_age_s
-    what = f"step {max(steps)} was said" if steps else f"round {state.last_round} began"
+    what = f"step {max(steps)} was reported" if steps else f"round {state.last_round} began"
     facts |= {"step": max(steps) if steps else None, "age_s": round(age_s, 3)}
     words = f"{what} {age_s:.1f} s ago"
     if max_age_s is None or age_s <= max_age_s:

@@ -1,4 +1,4 @@
-"""What an agent's core is told (events) and what it asks for (effects).
+"""Events and effects of a node's machine (`core.node`).
 
 Events are in the past tense and come from the node's shell or from the coordinator.
 Effects are in the imperative and are carried out by the shell; each one that completes
@@ -35,8 +35,8 @@ class NodeStarted(Record, frozen=True):
     """The shell is up.
 
     `preload` are the steps that a zygote should do (see `processes.zygote.preload`); `cold` says
-    why none is used. `late` and `avoid` are remembered from an earlier job of the same program:
-    what its workers imported late, and what cannot be imported ahead, with the reasons.
+    why none is used. The others are remembered from an earlier job of the program: what its workers
+    imported late, what cannot be imported ahead and why, and what the program had set by then.
     """
 
     preload: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class NodeStarted(Record, frozen=True):
     notes: bool = False
     """A `LivenessLockTaken` will follow."""
     unfit: str = ""
-    """Why this node must not take part, if it must not: it tells the coordinator, and goes."""
+    """Why this node must not take part: it tells the coordinator, and leaves."""
 
 
 class EndpointReserved(Record, frozen=True):
@@ -59,16 +59,13 @@ class EndpointReserved(Record, frozen=True):
 
 
 class LivenessLockTaken(Record, frozen=True):
-    """The node's note is on its machine, and held; by this mark its end can be told of.
-
-    The mark is empty where it can have none.
-    """
+    """The node's liveness lock is taken, which this mark identifies; empty where it has none."""
 
     mark: str
 
 
 class EndedFound(Record, frozen=True):
-    """It is proven that these nodes, which were on this machine before, have ended."""
+    """Nodes that were on this machine before are proven to have ended."""
 
     nodes: tuple[str, ...]
     members: tuple[EndedMember, ...] = ()
@@ -76,13 +73,13 @@ class EndedFound(Record, frozen=True):
 
 
 class StoreFailed(Record, frozen=True):
-    """The process that was to serve the store ended."""
+    """The process that serves the store has ended."""
 
     reason: str
 
 
 class SpawnerReady(Record, frozen=True):
-    """The spawner is up; what the kernel offers it for keeping processes together."""
+    """The spawner is up; what the kernel offers it to keep processes together."""
 
     pid: int
     subreaper: bool
@@ -92,8 +89,8 @@ class SpawnerReady(Record, frozen=True):
 class ZygoteReady(Record, frozen=True):
     """The zygote has done these steps, has what is imported late, and can fork workers.
 
-    Where a module needs what only a worker has, it waits in the middle of its import:
-    `stopped_in` are the modules that are being imported there, innermost first.
+    Where a module needs what only a worker has, it waits in the middle of its import: `stopped_in`
+    are the modules that are being imported there, innermost first.
     """
 
     preloaded: tuple[str, ...]
@@ -108,7 +105,7 @@ class ZygoteReady(Record, frozen=True):
 
 
 class ModuleRejected(Record, frozen=True):
-    """A step cannot be done ahead; the zygote that tried it is of no use."""
+    """A step cannot be done ahead; the zygote that tried it is useless."""
 
     module: str
     reason: str
@@ -117,24 +114,24 @@ class ModuleRejected(Record, frozen=True):
 
 
 class ModulesUnfit(Record, frozen=True):
-    """Of what is imported late, these cannot be, and why; the zygote that tried is of no use."""
+    """Late imports that cannot be done ahead, and why; the zygote that tried is useless."""
 
     unfit: dict[str, str]
     beside: bool = False
 
 
 class ImportsLearned(Record, frozen=True):
-    """What workers have imported after they began, and has not been told before."""
+    """Workers have imported these after they began, which is new."""
 
     modules: tuple[str, ...]
     under: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """For some of them, what the program had set before: using it is not the same."""
+    """Environment variables that the program had set before, where that makes a difference."""
     too_early: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Of what was imported ahead, what has used a variable that the program then set, and which."""
+    """What was imported ahead and used variables that the program then set, and which."""
 
 
 class ImportLeft(Record, frozen=True):
-    """A worker has finished the import in the middle of which the zygote had stopped."""
+    """A worker has finished an import in the middle of which the zygote had stopped."""
 
     took_s: float
 
@@ -155,7 +152,7 @@ class WorkerStarted(Record, frozen=True):
 
 
 class WorkerExited(Record, frozen=True):
-    """A worker's process has ended; what it left behind has been read."""
+    """A worker's process has ended, and what it left behind has been read."""
 
     round: int
     local_rank: int
@@ -166,23 +163,23 @@ class WorkerExited(Record, frozen=True):
     out_of_memory: str = ""
     error_file: str = ""
     wall_time: float = 0.0
-    """Seconds since 1970 on this host's clock: for people, compared with nothing."""
+    """Seconds since 1970 on this host's clock, for people."""
     versions: str = ""
     """Of packages that workers here get, where there are other nodes to compare with."""
 
 
 class StepReported(Record, frozen=True):
-    """A worker said how far it is."""
+    """A worker has reported its step."""
 
     round: int
     local_rank: int
     step: int
     age_s: float = 0.0
-    """How long before this was noticed it said so."""
+    """How long ago it did so."""
 
 
 class StallFound(Record, frozen=True):
-    """All workers of this node stand still for longer than they may (`core.policy.hangs`)."""
+    """All workers of this node have stalled for longer than they may (`core.policy.hangs`)."""
 
     round: int
     words: str
@@ -192,16 +189,15 @@ class StallFound(Record, frozen=True):
     suspect: int = 0
     """The rank that is most likely the cause, as far as this node knows."""
     places: tuple[FrameGroup, ...] = ()
-    """Where they are."""
     still_s: float = 0.0
     never_spoke: bool = False
-    """They never said how far they are: it is told, and nothing more."""
+    """They never reported a step: the stall is told, and nothing more."""
     needs_cause: bool = False
     """It is told only where it is known for which rank they wait."""
 
 
 class WorkersLocated(Record, frozen=True):
-    """Where the workers are that run, as far as they told."""
+    """Running workers have told where they are, as far as they could."""
 
     round: int
     places: tuple[FrameGroup, ...] = ()
@@ -210,43 +206,43 @@ class WorkersLocated(Record, frozen=True):
 
 
 class StallOver(Record, frozen=True):
-    """They stood still, and do so no more."""
+    """Stalled workers are progressing again."""
 
     round: int
 
 
 class WorkerStuck(Record, frozen=True):
-    """The kernel, or a signal, has held a worker for too long (`core.policy.stuck`)."""
+    """A worker is stuck in the kernel, or stopped by a signal (`core.policy.stuck`)."""
 
     round: int
     local_rank: int
     words: str
     """What follows its name: "is stuck in the kernel for 30 s: it waits for …"."""
     ends: bool = False
-    """It counts as failed: nothing can end it, and nobody waits for it any longer."""
+    """It counts as failed: nobody waits for it any longer."""
 
 
 class StragglerFound(Record, frozen=True):
-    """A worker is slower than the others of this node, and has been for long."""
+    """A worker has been slower than the others of this node for long."""
 
     round: int
     words: str
 
 
 NO_STEP = -1
-"""Of a worker that does not say at which it is."""
+"""Of a worker that does not say its own."""
 SavingAnswer = Literal["listens", "waits", "told", "saved", "goes on"]
 
 
 class SaveAnswered(Record, frozen=True):
-    """A worker asks whether it is to save, waits to hear where, was told, has saved, or goes on."""
+    """A worker listens, waits to hear where to save, was told, has saved, or goes on."""
 
     round: int
     local_rank: int
     answer: SavingAnswer
     step: int = NO_STEP
     serial: int = 1
-    """Of what it was shown (`ShowSaving`)."""
+    """Of the `ShowSaving` that it answers."""
 
 
 class DeadlineMissed(Record, frozen=True):
@@ -255,7 +251,7 @@ class DeadlineMissed(Record, frozen=True):
     round: int
     local_rank: int
     deadline: str
-    """Of what, in words: "the deadline of loading"."""
+    """In words: "the deadline of loading"."""
     place: str = ""
     """Where the worker is."""
     file: str = ""
@@ -268,26 +264,26 @@ class Unexited(Record, frozen=True):
 
     local_rank: int
     place: str = ""
-    """Where it is, in words; empty where that is not known."""
+    """Where it is, in words, if that is known."""
     is_finalizing: bool = False
     """Its main thread was past the end of the program."""
 
 
 class UnexitedFound(Record, frozen=True):
-    """Where the workers are that have not exited, though others have finished."""
+    """Workers that have not exited, though others have finished, and where they are."""
 
     round: int
     workers: tuple[Unexited, ...]
     file: str = ""
-    """Of their stacks."""
+    """With their stacks."""
     ends: bool = False
 
 
 class AllGone(Record, frozen=True):
-    """No process of any round is left on this node: the answer to a `KillEverything`."""
+    """No process of any round is left on this node."""
 
     round: int = 0
-    """For which that was asked; 0 where nobody did, and the end of the lease has killed them."""
+    """The round of the `KillEverything`; 0 where the end of the lease has killed them."""
 
 
 class ProcessesStuck(Record, frozen=True):
@@ -295,11 +291,11 @@ class ProcessesStuck(Record, frozen=True):
 
     processes: tuple[str, ...]
     forbidden: tuple[str, ...] = ()
-    """These belong to another user, so that not even SIGKILL could be sent to them."""
+    """Those of another user, to which not even SIGKILL could be sent."""
 
 
 class SpawnerLost(Record, frozen=True):
-    """The spawner ended without being asked to; the kernel has killed its workers."""
+    """The spawner has ended unasked; the kernel has killed its workers."""
 
     reason: str
     left: tuple[str, ...] = ()
@@ -307,7 +303,7 @@ class SpawnerLost(Record, frozen=True):
 
 
 class SpawnerEnded(Record, frozen=True):
-    """The spawner ended because it was asked to; nothing is left below it."""
+    """The spawner has ended as it was asked to; nothing is left below it."""
 
 
 class SignalReceived(Record, frozen=True):
@@ -317,21 +313,21 @@ class SignalReceived(Record, frozen=True):
 
 
 class ClosingAsked(Record, frozen=True):
-    """Whoever runs the workers wants no further round; how the job ends unless it succeeds."""
+    """The caller that runs the workers wants no further round; how the job ends, if it fails."""
 
     outcome: Outcome
 
 
 class Released(Record, frozen=True):
-    """Whoever runs the workers has no further use for this node; the others may go on."""
+    """The caller that runs the workers is done with this node; the others may go on."""
 
 
 class LauncherLost(Record, frozen=True):
-    """The process that launched this job, and waits for its results, is gone."""
+    """The process that launched this job, and waits for its result, is gone."""
 
 
 class NodeTimerFired(Record, frozen=True):
-    """A timer that was asked for with `WakeNode` has run out."""
+    """A timer set by `WakeNode` has run out."""
 
     name: str
 
@@ -341,7 +337,7 @@ class LeaseRanOut(Record, frozen=True):
 
 
 class LeaveAsked(Record, frozen=True):
-    """Somebody wants the node to leave the job (`holdfast drain`)."""
+    """An operator wants the node to leave the job (`holdfast drain`)."""
 
     by: str
 
@@ -391,32 +387,29 @@ NodeEvent = (
 
 
 class ReserveEndpoint(Record, frozen=True):
-    """Hold a fresh port for the next round's master, and say `EndpointReserved`.
+    """Hold a fresh port for the next round's master, as `EndpointReserved`.
 
-    With `store`, let clients of PyTorch's store knock there from now on; the process that
-    answers is started with the workers.
+    With `store`, listen there for clients of PyTorch's store from now on; the process that serves
+    it is started with the workers.
     """
 
     store: bool = False
 
 
 class StartZygote(Record, frozen=True):
-    """Start a process that does these steps; it replaces any older one.
-
-    With `beside`, the older one serves until this one is ready. `late` is imported too, where
-    that makes no difference; what is to be avoided is imported by workers only.
+    """Start a zygote that does these steps, in place of any older one; with `beside`, once it is
+    ready. `late` is imported too, where that makes no difference; `avoid` is left to the workers.
     """
 
     steps: tuple[str, ...]
     late: tuple[str, ...] = ()
     avoid: tuple[str, ...] = ()
     under: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """For some of what is late, what the program has set by then."""
     beside: bool = False
 
 
 class Remember(Record, frozen=True):
-    """Keep for the next job of this program what its workers import late, and what to avoid."""
+    """Keep for the next job of this program what workers import late, and what to avoid."""
 
     late: tuple[str, ...]
     avoid: dict[str, str]
@@ -428,11 +421,11 @@ class DropZygote(Record, frozen=True):
 
 
 class KillZygote(Record, frozen=True):
-    """SIGKILL to the zygote. `ZygoteLost` follows, after the birth of all whom it has forked."""
+    """SIGKILL to the zygote. `ZygoteLost` follows the `WorkerStarted` of all that it has forked."""
 
 
 class RecordSeat(Record, frozen=True):
-    """Have the node's note say that this is its seat; nothing waits for that."""
+    """Note the node's seat in its liveness lock; nothing waits for that."""
 
     instance: int
     round: int
@@ -441,7 +434,7 @@ class RecordSeat(Record, frozen=True):
 
 
 class RemoveLivenessLocks(Record, frozen=True):
-    """The job is over: nobody will ask this machine who was on it."""
+    """The job is over: nobody will ask this machine which nodes were on it."""
 
 
 class StartWorkers(Record, frozen=True):
@@ -453,7 +446,7 @@ class StartWorkers(Record, frozen=True):
 
 
 class LocateWorkers(Record, frozen=True):
-    """Ask the workers that run where they are; `WorkersLocated` tells."""
+    """Ask running workers where they are; `WorkersLocated` follows."""
 
     round: int
 
@@ -464,81 +457,76 @@ class SignalWorkers(Record, frozen=True):
     signal: int
     local_ranks: tuple[int, ...]
     stops: bool = True
-    """Whether they are to end, for which stopped processes are continued; else it only tells
-    them something."""
+    """Whether they are to end: stopped processes are continued for that."""
 
 
 class ShowSaving(Record, frozen=True):
-    """Show the workers that they are to save, until when on this host's clock, and at which step.
+    """Have workers know that they are to save, until when on this host's clock, and at which step.
 
-    Without a step, those that say theirs wait for one. `SaveAnswered` follows from those that look.
+    Without a step, those that say theirs wait for one. Those that listen answer (`SaveAnswered`).
     """
 
     until: float
     reason: str
     step: int | None = None
     serial: int = 1
-    """Another one is another time to save, for workers that have saved before."""
+    """Tells one time to save from another."""
     leaves: bool = True
 
 
 class HideSaving(Record, frozen=True):
-    """Show the workers that there is nothing to save any more."""
+    """Have workers know that there is nothing to save any more."""
 
 
 class CloseRound(Record, frozen=True):
-    """Nothing of the round is left: take in the last of its output, and forget its workers."""
+    """No process of the round is left: read the last of its output, and forget its workers."""
 
 
 class KillEverything(Record, frozen=True):
-    """SIGKILL to every process of the round and all its descendants, then say `AllGone`."""
+    """SIGKILL to every process of the round and all its descendants; `AllGone` follows."""
 
     round: int = 0
 
 
 class LookAtUnexited(Record, frozen=True):
-    """Say where the workers are that have not exited, as `UnexitedFound`."""
+    """Find out where workers are that have not exited; `UnexitedFound` follows."""
 
     round: int
     ends: bool
-    """Whether they are then ended."""
 
 
 class ListStuck(Record, frozen=True):
-    """Say which processes are still there, as `ProcessesStuck`."""
+    """List the processes that are still there, as `ProcessesStuck`."""
 
 
 class EndSpawner(Record, frozen=True):
-    """Kill all that is left, end the spawner, and say `SpawnerEnded`."""
+    """Kill all that is left, and end the spawner; `SpawnerEnded` follows."""
 
 
 class KillSpawner(Record, frozen=True):
-    """SIGKILL to the spawner itself, and to all that comes up from below it; it ends then."""
+    """SIGKILL to the spawner itself, and to all processes that it leaves."""
 
 
 class HangUp(Record, frozen=True):
-    """Close a connection on which nothing comes any more. Nothing follows."""
+    """Close a connection on which nothing is answered any more."""
 
 
 class SetDeadlines(Record, frozen=True):
-    """Have the spawner stop the workers at the one time, and kill them at the other.
-
-    The times are on this host's clock, as `now` is.
-    """
+    """Have the spawner stop workers at one time, and kill them at another, on this host's clock."""
 
     stop_at: float
     kill_at: float
 
 
 class WakeNode(Record, frozen=True):
-    """Come back with `NodeTimerFired` after this long; replaces one of that name."""
+    """Set a timer, in place of one of that name; `NodeTimerFired` follows."""
 
     name: str
     after_s: float
 
 
 class Report(Record, frozen=True):
-    """Tell the coordinator; lost where there is no connection (see `core.protocol.messages`)."""
+    """Tell the coordinator; lost where there is no connection."""
 
     message: FromNode
 

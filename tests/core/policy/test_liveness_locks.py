@@ -1,11 +1,11 @@
-"""What a note proves, rule by rule of `core.node.liveness_locks`."""
+"""What a note proves, rule by rule of `core.policy.liveness_locks`."""
 
 from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.node.liveness_locks import (
+from holdfast.core.policy.liveness_locks import (
     OUTERMOST,
     Evidence,
     LockOrigin,

@@ -6,7 +6,7 @@ import signal
 
 from msgspec.structs import replace
 
-from holdfast.core.node.io import (
+from holdfast.core.node_io import (
     LookAtUnexited,
     NodeTimerFired,
     Report,
@@ -19,7 +19,16 @@ from holdfast.core.node.io import (
 from holdfast.core.protocol.messages import ExpectExits, WorkersFailed, WorkersSucceeded
 from holdfast.core.protocol.model import ExitStatus
 
-from .agent_life import KILLED, TERMINATED, Life, exited, running, said, stopping, without_words
+from ..node.agent_life import (
+    KILLED,
+    TERMINATED,
+    Life,
+    exited,
+    running,
+    said,
+    stopping,
+    without_words,
+)
 
 DONE = ExitStatus(code=0)
 FIRED = NodeTimerFired("exit")
@@ -73,7 +82,7 @@ def test_that_others_have_finished_may_be_told_from_elsewhere() -> None:
 
 def test_nothing_is_expected_of_others_when_one_has_left_because_it_was_asked_to_save() -> None:
     life = running()
-    life.state.workers[0].told_to_save = True
+    life.state.workers[0].was_asked = True
     assert life.take(exited(0, DONE)) == []
 
 

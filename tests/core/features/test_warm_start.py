@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.node import warming as agent_warming
-from holdfast.core.node.io import (
+from holdfast.core.features import warm_start as agent_warming
+from holdfast.core.node import StartMode
+from holdfast.core.node_io import (
     AllGone,
     EndpointReserved,
     ImportLeft,
@@ -25,7 +26,7 @@ from holdfast.core.node.io import (
 from holdfast.core.protocol.messages import CloseJob, StopRound
 from holdfast.core.protocol.model import Outcome
 
-from .agent_life import PORT, Life, run_round, said, without_words
+from ..node.agent_life import PORT, Life, run_round, said, without_words
 
 STEPS = ("import torch",)
 DYNAMO = "torch._dynamo"
@@ -129,7 +130,7 @@ def test_a_node_does_not_learn_for_ever(life: Life) -> None:
 def test_the_loss_of_a_better_one_costs_nothing(life: Life) -> None:
     life.take(ImportsLearned((DYNAMO,)), SETTLED)
     assert life.take(ZygoteLost("it ended with status 1", beside=True)) == []
-    assert life.state.warm
+    assert life.state.start_mode == StartMode(warm=True, has_torch=True)
 
 
 def test_a_step_that_only_the_better_one_rejects_is_left_out_too(life: Life) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.node import health
-from holdfast.core.node.io import AllGone, CoordinatorLost, StepReported, Told, WorkerStarted
-from holdfast.core.node.state import Phase
+from holdfast.core import health
+from holdfast.core.node import Phase
+from holdfast.core.node_io import AllGone, CoordinatorLost, StepReported, Told, WorkerStarted
 from holdfast.core.policy.standings import WorkerProgress
 from holdfast.core.protocol.messages import CloseJob
 
-from .agent_life import SUCCEEDED, Life, exited, member, run_round, running, stopping, waiting
+from .node.agent_life import SUCCEEDED, Life, exited, member, run_round, running, stopping, waiting
 
 
 def stood(*ages_s: float | None) -> list[WorkerProgress]:
@@ -72,11 +72,11 @@ def test_a_lost_coordinator_does_not_make_a_running_node_unready() -> None:
 def test_the_youngest_step_counts() -> None:
     life = running()
     found = health.progress(life.state, stood(3.0, 50.0), 100.0, 10.0)
-    assert (found.is_well, found.words) == (True, "step 8 was said 3.0 s ago")
+    assert (found.is_well, found.words) == (True, "step 8 was reported 3.0 s ago")
     assert found.facts["age_s"] == 3.0
     late = health.progress(life.state, stood(12.0, 50.0), 100.0, 10.0)
     assert not late.is_well
-    assert late.words == "step 8 was said 12.0 s ago, and 10 s are allowed"
+    assert late.words == "step 8 was reported 12.0 s ago, and 10 s are allowed"
 
 
 def test_without_a_limit_no_age_is_too_old() -> None:
