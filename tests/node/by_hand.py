@@ -12,8 +12,8 @@ from typing import Any
 
 from tools.simulator.timeline import ManualClock
 
-from holdfast.core.coordinator.bootstrap import Beginning
-from holdfast.core.coordinator.liveness import Liveness, Taken
+from holdfast.core.coordinator import Beginning
+from holdfast.core.coordinator import Liveness, Taken
 from holdfast.core.election.io import ElectionEffect, ElectionEvent
 from holdfast.core.election.state import ElectionState
 from holdfast.core.node.io import (

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.core.coordinator.bootstrap import Beginning
-from holdfast.core.coordinator.io import Resign, Write
+from holdfast.core.coordinator import Beginning
+from holdfast.core.coordinator_io import Resign, Write
 from holdfast.core.protocol.messages import (
     HeartbeatAnswered,
     NodeGreeted,

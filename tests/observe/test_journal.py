@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from holdfast.core.coordinator.io import (
+from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     CoordinatorEvent,
     CoordinatorTimerFired,
     Heard,
 )
-from holdfast.core.coordinator.liveness import check_leases, decide, liveness_of, receive
+from holdfast.core.coordinator import check_leases, decide, liveness_of, receive
 from holdfast.core.node import step as agent
 from holdfast.core.node.io import (
     AllGone,

@@ -21,9 +21,9 @@ from tools.simulator.process import SimulatedProcess
 from tools.simulator.spawner import SimulatedSpawner, SimulatedWorker
 from tools.simulator.timeline import HostClock
 
-from holdfast.core.coordinator.bootstrap import Beginning
-from holdfast.core.coordinator.io import Explain
-from holdfast.core.coordinator.liveness import Liveness
+from holdfast.core.coordinator import Beginning
+from holdfast.core.coordinator_io import Explain
+from holdfast.core.coordinator import Liveness
 from holdfast.core.election.state import may_speak
 from holdfast.core.node.io import (
     EndpointReserved,

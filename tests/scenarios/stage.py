@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Sequence
 
 from tools.simulator.timeline import ManualClock
 
-from holdfast.core.coordinator.io import CoordinatorEffect, CoordinatorEvent, CoordinatorTimerFired
-from holdfast.core.coordinator.liveness import Liveness
+from holdfast.core.coordinator_io import CoordinatorEffect, CoordinatorEvent, CoordinatorTimerFired
+from holdfast.core.coordinator import Liveness
 from holdfast.core.node.io import (
     AllGone,
     EndpointReserved,

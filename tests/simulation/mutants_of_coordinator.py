@@ -91,7 +91,7 @@ MUTANTS = (
     Mutant(
         "a new leader forms before all have reported",
         "§5.14",
-        "core.coordinator.step:take_over",
+        "core.coordinator:take_over",
         "elif written.size:",
         "elif False:",
         "leader",
@@ -100,7 +100,7 @@ MUTANTS = (
     Mutant(
         "a new leader forgets the charges",
         "§5.14",
-        "core.coordinator.step:take_over",
+        "core.coordinator:take_over",
         "[restarts.forgotten(now)] * written.charges",
         "[]",
         "mixed",
@@ -154,7 +154,7 @@ MUTANTS = (
     Mutant(
         "a host without its record does not ask what nodes have seen",
         "§5, embedded",
-        "core.coordinator.step:_inherit",
+        "core.coordinator:_inherit",
         "    effects: list[CoordinatorEffect] = []\n",
         "    return []\n",
         "embedded",
@@ -163,7 +163,7 @@ MUTANTS = (
     Mutant(
         "a new leader forgets the last round",
         "§5.14",
-        "core.coordinator.step:take_over",
+        "core.coordinator:take_over",
         "    state.version = 1\n",
         "    state.version = 1\n    written = Ledger(0, 0, written.charges, written.outcome)\n",
         "leader",
@@ -172,7 +172,7 @@ MUTANTS = (
     Mutant(
         "the document lists every node",
         "§5.9",
-        "core.coordinator.step:_name_successors",
+        "core.coordinator:_name_successors",
         "[: SUCCESSORS - len(known)]",
         "",
         "large",

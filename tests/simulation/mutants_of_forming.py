@@ -117,7 +117,7 @@ MUTANTS = (
     Mutant(
         "a node that leaves closes the job",
         "§3",
-        "core.coordinator.ending:left",
+        "core.rounds:left",
         "    return _without(",
         "    return judging.close(state, Outcome('failed', message.reason, 1))\n"
         "    return _without(",
@@ -127,7 +127,7 @@ MUTANTS = (
     Mutant(
         "a lost node closes the job",
         "§3",
-        "core.coordinator.ending:gone",
+        "core.rounds:gone",
         "    return [Disconnect(node), *lost]",
         "    return judging.close(state, Outcome('failed', reason, 1))",
         "deaths",
@@ -200,7 +200,7 @@ MUTANTS = (
     Mutant(
         "the loss of a node that has finished is a loss",
         "§3",
-        "core.coordinator.ending:_without",
+        "core.rounds:_without",
         "and node in current.course.succeeded:",
         "and False:",
         "endings",
@@ -219,7 +219,7 @@ MUTANTS = (
     Mutant(
         "a new leader forgets that no further round is wanted",
         "§5, closing",
-        "core.coordinator.step:take_over",
+        "core.coordinator:take_over",
         "    state.closing = written.closing\n",
         "",
         "closings",

@@ -62,7 +62,7 @@ MUTANTS = (
     Mutant(
         "a node is let out though others save",
         "§8.4",
-        "core.coordinator.ending:let_out",
+        "core.rounds:let_out",
         "not saving.is_over(current, now)",
         "False",
         "asked",

@@ -62,7 +62,7 @@ MUTANTS = (
     Mutant(
         "the marks of a round are not written down",
         "§4.9",
-        "core.coordinator.state:ledger",
+        "core.coordinator:ledger",
         'marks.top(current.seats.marks) if current is not None else "",',
         '"",',
         "again",

@@ -44,7 +44,7 @@ MUTANTS = (
     Mutant(
         "a takeover forgets who is kept out",
         "§9.5",
-        "core.coordinator.quarantine:inherit",
+        "core.features.quarantine:inherit",
         "for kept in written.hosts",
         "for kept in ()",
         "blamed",

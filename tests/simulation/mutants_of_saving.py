@@ -53,7 +53,7 @@ MUTANTS = (
     Mutant(
         "a failure waits until all have saved",
         "§8.8",
-        "core.coordinator.ending:failed",
+        "core.rounds:failed",
         "if current is None or not message.failures:",
         "if current is None or getattr(current, 'saving', None) or not message.failures:",
         "orderly",
@@ -62,7 +62,7 @@ MUTANTS = (
     Mutant(
         "whoever takes over while all save forgets the restart",
         "§8.8",
-        "core.coordinator.step:take_over",
+        "core.coordinator:take_over",
         "state.closing = written.closing",
         "state.closing, written = written.closing, replace(written, restart='')",
         "restarts",

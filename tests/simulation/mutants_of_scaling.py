@@ -8,7 +8,7 @@ MUTANTS = (
     Mutant(
         "whoever takes over has never heard of the number that was asked for",
         "§3.8",
-        "core.coordinator.step:take_over",
+        "core.coordinator:take_over",
         "state.limits = written.limits",
         "pass",
         "scaled",

@@ -78,7 +78,7 @@ MUTANTS = (
     Mutant(
         "it is not looked at again when a node has finished",
         "§10.1",
-        "core.coordinator.ending:succeeded",
+        "core.rounds:succeeded",
         "return closed or [*_expect_exits(current), *stalls.look(state)]",
         "return closed",
         "unheard",

@@ -10,11 +10,11 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.core.coordinator.bootstrap import next_life
-from holdfast.core.coordinator.io import CoordinatorEvent
-from holdfast.core.coordinator.liveness import Liveness
-from holdfast.core.coordinator.round import RunningRound
-from holdfast.core.coordinator.state import ledger
+from holdfast.core.coordinator import next_life
+from holdfast.core.coordinator_io import CoordinatorEvent
+from holdfast.core.coordinator import Liveness
+from holdfast.core.rounds import RunningRound
+from holdfast.core.coordinator import ledger
 from holdfast.core.node.io import Told
 from holdfast.core.policy.config import JobConfig, Program, RestartPolicy, Timeouts
 from holdfast.core.protocol.document import Document

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.coordinator.leases import NodeGone
-from holdfast.core.coordinator.round import RunningRound
+from holdfast.core.membership import NodeGone
+from holdfast.core.rounds import RunningRound
 from holdfast.core.policy.config import Leases
 from holdfast.core.protocol.messages import (
     ClosingWanted,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.core.coordinator.state import CoordinatorState
+from holdfast.core.coordinator import begin
 from holdfast.core.node.io import CoordinatorReached
 from holdfast.core.protocol.messages import FromNode
 from holdfast.core.protocol.model import Endpoint
@@ -23,7 +23,7 @@ class Alone:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.coordinating: Coordinating | None = Coordinating(
-            CoordinatorState(engine.config), engine, NothingKept()
+            begin(engine.config), engine, NothingKept()
         )
 
     def begin(self) -> None:

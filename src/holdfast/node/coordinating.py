@@ -11,9 +11,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from holdfast.core.coordinator import liveness
-from holdfast.core.coordinator import step as coordinator
-from holdfast.core.coordinator.io import (
+from holdfast.core import coordinator as machine
+from holdfast.core.coordinator import CoordinatorState
+from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     CoordinatorEvent,
     CoordinatorTimerFired,
@@ -31,8 +31,6 @@ from holdfast.core.coordinator.io import (
     Write,
     Written,
 )
-from holdfast.core.coordinator.round import StoppingRound
-from holdfast.core.coordinator.state import CoordinatorState
 from holdfast.core.node.io import Told
 from holdfast.core.protocol.messages import (
     CloseJob,
@@ -111,7 +109,7 @@ class Coordinating:
         keeper: Keeper,
         exchange: Exchange | None = None,
     ) -> None:
-        self.liveness = liveness.liveness_of(state, engine.node)
+        self.liveness = machine.coordinator_of(state, engine.node)
         self._engine, self._keeper, self._exchange = engine, keeper, exchange
         self._timers = Timers(engine.clock, self._on_timer)
         self._inbox: Inbox[Callable[[float], list[CoordinatorEffect]]] = Inbox(self._step)
@@ -136,31 +134,31 @@ class Coordinating:
         if isinstance(message, NodeGreeted):
             # A greeting begins anew: its answer tells all, and nothing older may follow it.
             self._unsaid = [tell for tell in self._unsaid if tell.node != node]
-        self._take(lambda now: liveness.receive(self.liveness, node, message, now))
+        self._take(lambda now: machine.receive(self.liveness, node, message, now))
 
     def on_lost(self, node: str, reason: str) -> None:
-        self._take(lambda now: liveness.disconnected(self.liveness, node, now))
+        self._take(lambda now: machine.disconnected(self.liveness, node, now))
 
     def on_tether_ended(self, node: str, clean: bool) -> None:
-        self._take(lambda now: liveness.tether_ended(self.liveness, node, clean, now))
+        self._take(lambda now: machine.tether_ended(self.liveness, node, clean, now))
 
     def _on_timer(self, name: str) -> None:
-        if name == liveness.LEASES_TIMER:
-            # What can be read now is read first, in the next turn: `core.coordinator.leases`.
+        if name == machine.LEASES_TIMER:
+            # What can be read now is read first, in the next turn: `core.membership`.
             clock = self._engine.clock
             clock.call_soon(clock.call_soon, self._check_leases)
             return
-        if name == liveness.REQUESTS_TIMER:
-            self._take(lambda now: liveness.check_requests(self.liveness, now))
+        if name == machine.REQUESTS_TIMER:
+            self._take(lambda now: machine.check_requests(self.liveness, now))
             return
         self.decide(CoordinatorTimerFired(name))
 
     def _check_leases(self) -> None:
-        self._take(lambda now: liveness.check_leases(self.liveness, now))
+        self._take(lambda now: machine.check_leases(self.liveness, now))
 
     def begin(self) -> None:
         """Set the timers that a coordinator which takes over starts with."""
-        self.decide(CoordinatorTimerFired(coordinator.LOOK_TIMER))
+        self.decide(CoordinatorTimerFired(machine.DEADLINES_TIMER))
 
     def written(self, version: int) -> None:
         """That version is written down."""
@@ -168,7 +166,7 @@ class Coordinating:
 
     def decide(self, event: CoordinatorEvent) -> None:
         """Something has happened that it has to decide about."""
-        self._take(lambda now: liveness.decide(self.liveness, event, now))
+        self._take(lambda now: machine.decide(self.liveness, event, now))
 
     def speak_again(self) -> None:
         """Say what could not be said, as far as it may be said now."""
@@ -220,7 +218,7 @@ class Coordinating:
             case Resign():
                 self._keeper.resign(effect)
             case Revoke() | Reinstate() | Raise():
-                pass  # `core.coordinator.liveness` has seen to it.
+                pass  # `core.coordinator` has seen to it.
 
     def _refuse(self, effect: Refuse) -> None:
         """Say it once for each kind: whoever does it again and again shall not fill a console."""
@@ -233,7 +231,7 @@ class Coordinating:
 
     def _tell(self, tell: Tell) -> None:
         now = self._engine.clock.now()  # Not when it was decided: we may have been stopped since.
-        verdict = self._keeper.gate(tell.message, partial(liveness.all_heard, self.liveness), now)
+        verdict = self._keeper.gate(tell.message, partial(machine.all_heard, self.liveness), now)
         if verdict == "keep":
             self._unsaid.append(tell)
         if verdict != "send":
@@ -253,10 +251,10 @@ class Coordinating:
         After a success they stay: whoever is done may still wait there for the others. One who
         was lost, or of another life of the job, may be told to stop while the round goes on.
         """
-        current = self.state.round
+        current = self.state.group.round
         if isinstance(told, RunRound):
             keys.open(told.assignment.round)
-        elif isinstance(told, StopRound) and isinstance(current, StoppingRound | None):
+        elif isinstance(told, StopRound) and (current is None or current.stop is not None):
             keys.end(told.round)
         elif isinstance(told, CloseJob) and told.outcome.verdict != "succeeded":
-            keys.end(self.state.round_number)
+            keys.end(self.state.group.round_number)

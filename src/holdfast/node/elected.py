@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from holdfast.core.coordinator.bootstrap import elected
-from holdfast.core.coordinator.io import HandOverAsked
+from holdfast.core.coordinator import elected
+from holdfast.core.coordinator_io import HandOverAsked
 from holdfast.core.election.io import (
     DialNodes,
     DialWanted,
@@ -131,9 +131,15 @@ class Elected(NetworkedLink):
         state = beginning.state(engine.config, now)
         self.coordinating = Coordinating(state, engine, self._electing, self._exchange)
         if self._exchange.keys is not None:
-            self._exchange.keys.open(state.round_number)  # The last leader's are lost with it.
+            self._exchange.keys.open(
+                state.group.round_number
+            )  # The last leader's are lost with it.
         self._exchange.closed_because = ""
-        known = f", and goes on from round {state.round_number}" if state.round_number else ""
+        known = (
+            f", and goes on from round {state.group.round_number}"
+            if state.group.round_number
+            else ""
+        )
         engine.say(f"this node is the coordinator, on {self._place}{known}")
         self._line.close()
         self._reach_here()

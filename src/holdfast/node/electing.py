@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.core.coordinator.io import Resign, Write
+from holdfast.core.coordinator_io import Resign, Write
 from holdfast.core.election import step as election
 from holdfast.core.election.io import (
     Announce,

@@ -10,8 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from holdfast.core.coordinator.bootstrap import next_life
-from holdfast.core.coordinator.state import CoordinatorState, is_owed, ledger
+from holdfast.core.coordinator import CoordinatorState, is_owed, ledger, next_life
 from holdfast.core.node.io import CoordinatorLost, CoordinatorReached, Told
 from holdfast.core.policy.timing import one_dial_s
 from holdfast.core.protocol.document import Document

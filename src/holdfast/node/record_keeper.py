@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from holdfast.core.coordinator.io import Write
+from holdfast.core.coordinator_io import Write
 from holdfast.core.protocol.document import Document, Ledger
 from holdfast.core.protocol.model import Term
 from holdfast.node.coordinating import NothingKept

@@ -19,8 +19,8 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from holdfast.core.coordinator import io as decided
-from holdfast.core.coordinator.leases import NodeGone, NodeSuspected
+from holdfast.core import coordinator_io as decided
+from holdfast.core.membership import NodeGone, NodeSuspected
 from holdfast.core.node import io as happened
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol import messages as said

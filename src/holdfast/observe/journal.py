@@ -17,7 +17,7 @@ Schema (one object a line):
     {"seq", "at", "machine": "failure", "reason"}
 
 The fields of events and effects are those of the types in `core.node.io`,
-`core.protocol.messages` and `core.coordinator.io`; one that has its default may be missing. The
+`core.protocol.messages` and `core.coordinator_io`; one that has its default may be missing. The
 program's arguments are left out: they may hold a secret.
 
 Rules
@@ -50,11 +50,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast.core.coordinator import step as coordinator
-from holdfast.core.coordinator.bootstrap import Beginning
-from holdfast.core.coordinator.io import CoordinatorEffect, CoordinatorEvent, Heard
-from holdfast.core.coordinator.liveness import Liveness
-from holdfast.core.coordinator.state import CoordinatorState
+from holdfast.core import coordinator
+from holdfast.core.coordinator import Beginning, Coordinator, begin
+from holdfast.core.coordinator_io import CoordinatorEffect, CoordinatorEvent, Heard
 from holdfast.core.node import step as agent
 from holdfast.core.node.contact import UNANSWERED
 from holdfast.core.node.io import (
@@ -293,7 +291,7 @@ class Journal:
         self.close()
         self._tell(step)
 
-    def taken(self, at: float, liveness: Liveness) -> None:
+    def taken(self, at: float, liveness: Coordinator) -> None:
         """All steps that this coordinator has taken since it was last asked."""
         for one in liveness.taken:
             self.coordinator(at, one.event, one.effects)
@@ -538,7 +536,7 @@ class Divergence(msgspec.Struct, frozen=True):
 def replay(header: JournalHeader, steps: list[Step]) -> Iterator[Divergence]:
     """Feed the recorded events to fresh machines; yield every difference, up to a gap."""
     agent_state = NodeState(header.config, header.node, header.host)
-    coordinator_state = CoordinatorState(header.config)
+    coordinator_state = begin(header.config)
     for step in steps:
         recorded: list[Any] = []
         decided: list[Any] = []

@@ -21,8 +21,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast.core.coordinator import io as decided
-from holdfast.core.coordinator.leases import NodeGone, NodeHeardAgain, NodeSuspected
+from holdfast.core import coordinator_io as decided
+from holdfast.core.membership import NodeGone, NodeHeardAgain, NodeSuspected
 from holdfast.core.node import io as happened
 from holdfast.core.policy import root_cause
 from holdfast.core.protocol import messages as said

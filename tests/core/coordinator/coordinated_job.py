@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from holdfast.core.coordinator import step as coordinator
-from holdfast.core.coordinator.io import (
+from holdfast.core import coordinator
+from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     CoordinatorEvent,
     CoordinatorTimerFired,
@@ -16,8 +16,8 @@ from holdfast.core.coordinator.io import (
     Write,
     Written,
 )
-from holdfast.core.coordinator.round import RunningRound
-from holdfast.core.coordinator.state import CoordinatorState
+from holdfast.core.rounds import RunningRound
+from holdfast.core.coordinator import CoordinatorState
 from holdfast.core.policy.config import JobConfig, Program, RestartPolicy, Timeouts
 from holdfast.core.protocol.messages import (
     CloseJob,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from holdfast.core.coordinator.bootstrap import Beginning
-from holdfast.core.coordinator.state import ledger
+from holdfast.core.coordinator import Beginning
+from holdfast.core.coordinator import ledger
 from holdfast.core.protocol.document import Ledger
 from holdfast.core.protocol.marks import grow, mark_of, path_of, top
 from holdfast.core.protocol.messages import (

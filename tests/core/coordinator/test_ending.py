@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.coordinator import step as coordinator
-from holdfast.core.coordinator.io import (
+from holdfast.core import coordinator
+from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     Depose,
     LoopDelayed,
@@ -19,8 +19,8 @@ from holdfast.core.coordinator.io import (
     Revoke,
     Tell,
 )
-from holdfast.core.coordinator.leases import NodeGone, NodeHeardAgain, NodeSuspected
-from holdfast.core.coordinator.state import Succession
+from holdfast.core.membership import NodeGone, NodeHeardAgain, NodeSuspected
+from holdfast.core.coordinator import Succession
 from holdfast.core.protocol.document import Ledger
 from holdfast.core.protocol.messages import (
     DescribeFailures,

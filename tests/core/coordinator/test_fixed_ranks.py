@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from holdfast.core.coordinator.io import CoordinatorEffect, Tell
-from holdfast.core.coordinator.leases import NodeGone, NodeSuspected
+from holdfast.core.coordinator_io import CoordinatorEffect, Tell
+from holdfast.core.membership import NodeGone, NodeSuspected
 from holdfast.core.policy.config import Rendezvous
 from holdfast.core.protocol.messages import NodeDraining, NodeGreeted, RoundReport, Seen, StandBy
 from holdfast.core.protocol.model import Endpoint, NodeInfo, Term

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.core.coordinator.io import Write, Written
-from holdfast.core.coordinator.leases import NodeGone, NodeHeardAgain, NodeSuspected
+from holdfast.core.coordinator_io import Write, Written
+from holdfast.core.membership import NodeGone, NodeHeardAgain, NodeSuspected
 from holdfast.core.protocol.messages import RoundStopped, WorkersSucceeded
 
 from .coordinated_job import Job, explained, failure, members, outcome, running, told, woken_after

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.coordinator import liveness as livenesses
-from holdfast.core.coordinator.hearing import INSTANCE_MOST, LEAP
-from holdfast.core.coordinator.io import Refuse
-from holdfast.core.coordinator.liveness import Liveness, liveness_of
-from holdfast.core.coordinator.round import RunningRound, StoppingRound
-from holdfast.core.coordinator.state import Announced, JobEnd
+from holdfast.core import coordinator as livenesses
+from holdfast.core.coordinator import INSTANCE_MOST, LEAP
+from holdfast.core.coordinator_io import Refuse
+from holdfast.core.coordinator import Liveness, liveness_of
+from holdfast.core.rounds import RunningRound, StoppingRound
+from holdfast.core.coordinator import Announced, JobEnd
 from holdfast.core.protocol.messages import (
     ClosingWanted,
     FromNode,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.coordinator.bootstrap import Beginning
-from holdfast.core.coordinator.round import InheritedRound, NodeSeat, StoppingRound
+from holdfast.core.coordinator import Beginning
+from holdfast.core.rounds import InheritedRound, NodeSeat, StoppingRound
 from holdfast.core.protocol.document import Ledger, roll
 from holdfast.core.protocol.messages import RoundReport, Seen, StopRound
 from holdfast.core.protocol.model import Term

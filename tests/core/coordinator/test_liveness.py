@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from holdfast.core.coordinator import liveness as livenesses
-from holdfast.core.coordinator.bootstrap import elected
-from holdfast.core.coordinator.io import CoordinatorEffect, Heard, Tell, WakeCoordinator
-from holdfast.core.coordinator.leases import NodeGone, NodeHeardAgain, NodeSuspected
-from holdfast.core.coordinator.liveness import (
+from holdfast.core import coordinator as livenesses
+from holdfast.core.coordinator import elected
+from holdfast.core.coordinator_io import CoordinatorEffect, Heard, Tell, WakeCoordinator
+from holdfast.core.membership import NodeGone, NodeHeardAgain, NodeSuspected
+from holdfast.core.coordinator import (
     Liveness,
     check_leases,
     disconnected,
@@ -14,8 +14,8 @@ from holdfast.core.coordinator.liveness import (
     receive,
     tether_ended,
 )
-from holdfast.core.coordinator.round import InheritedRound
-from holdfast.core.coordinator.state import CoordinatorState, Succession
+from holdfast.core.rounds import InheritedRound
+from holdfast.core.coordinator import CoordinatorState, Succession
 from holdfast.core.election.io import Lead
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol.document import Document, Ledger

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.coordinator.leases import NodeGone, NodeSuspected
+from holdfast.core.membership import NodeGone, NodeSuspected
 from holdfast.core.protocol.messages import NodeLeft
 from holdfast.core.protocol.model import Blame
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.coordinator import operating
-from holdfast.core.coordinator import step as coordinator
-from holdfast.core.coordinator.io import CoordinatorEffect, Explain, OperatorAsked, Tell, Write
-from holdfast.core.coordinator.round import FormingRound, RunningRound, StoppingRound
+from holdfast.core.features import commands
+from holdfast.core import coordinator
+from holdfast.core.coordinator_io import CoordinatorEffect, Explain, OperatorAsked, Tell, Write
+from holdfast.core.rounds import FormingRound, RunningRound, StoppingRound
 from holdfast.core.protocol.document import NodeLimits
 from holdfast.core.protocol.messages import RoundStopped, RunRound, StopRound, WorkersSucceeded
 from holdfast.core.protocol.model import Endpoint, Term
@@ -48,10 +48,10 @@ def test_a_restart_ends_the_round_for_all_and_costs_nothing() -> None:
 
 def test_a_restart_of_a_round_that_stops_is_refused_and_changes_nothing() -> None:
     job = running("a", "b")
-    assert operating.refusal(job.state, "restart") == ""
+    assert commands.refusal(job.state, "restart") == ""
     job.take(RESTART)
     job.save()
-    assert "no round is running" in operating.refusal(job.state, "restart")
+    assert "no round is running" in commands.refusal(job.state, "restart")
     assert isinstance(job.state.round, StoppingRound)
     assert stops(job.take(RESTART)) == {}
 
@@ -63,7 +63,7 @@ def test_a_stop_closes_the_job_as_interrupted() -> None:
     outcome = job.state.outcome
     assert (outcome.verdict, outcome.exit_status) == ("interrupted", 143)
     assert outcome.reason == "ada on desk stopped the job"
-    assert operating.refusal(job.state, "stop") == "the job is over"
+    assert commands.refusal(job.state, "stop") == "the job is over"
 
 
 def test_what_is_wanted_of_a_job_that_is_over_is_nothing() -> None:
@@ -157,11 +157,11 @@ def test_a_number_of_nodes_that_makes_no_sense_is_refused(
     limits: NodeLimits | None, reason: str
 ) -> None:
     job = running("a", "b")
-    assert reason in operating.refusal(job.state, "scale", limits)
+    assert reason in commands.refusal(job.state, "scale", limits)
     job.take(OperatorAsked("scale", "ada", limits))
     assert job.state.limits is None
 
 
 def test_a_job_of_one_node_cannot_have_more() -> None:
-    refused = operating.refusal(running("a").state, "scale", NodeLimits(1, 4))
+    refused = commands.refusal(running("a").state, "scale", NodeLimits(1, 4))
     assert "start it with --nnodes 1:4 and an --rdzv-endpoint" in refused

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.core.coordinator.liveness import Liveness, liveness_of, receive
-from holdfast.core.coordinator.overview import overview
-from holdfast.core.coordinator.state import CoordinatorState
+from holdfast.core.coordinator import Liveness, liveness_of, receive
+from holdfast.core.features.overview import overview
+from holdfast.core.coordinator import CoordinatorState
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol.messages import (
     NodeDraining,
@@ -33,8 +33,8 @@ def seen(liveness: Liveness, now: float = 3.0, first: int = 0) -> JobTold:
 
 
 def written(liveness: Liveness) -> Liveness:
-    from holdfast.core.coordinator.io import Written
-    from holdfast.core.coordinator.liveness import decide
+    from holdfast.core.coordinator_io import Written
+    from holdfast.core.coordinator import decide
 
     decide(liveness, Written(liveness.state.version), 1.0)
     return liveness

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.coordinator import quarantine
-from holdfast.core.coordinator import step as coordinator
-from holdfast.core.coordinator.io import Tell, Write
-from holdfast.core.coordinator.leases import NodeGone
-from holdfast.core.coordinator.state import CoordinatorState, ledger
+from holdfast.core.features import quarantine
+from holdfast.core import coordinator
+from holdfast.core.coordinator_io import Tell, Write
+from holdfast.core.membership import NodeGone
+from holdfast.core.coordinator import CoordinatorState, ledger
 from holdfast.core.protocol.document import HOSTS_KEPT
 from holdfast.core.protocol.messages import NodeLeft, RunRound, StandBy
 from holdfast.core.protocol.model import ErrorDetail, ExitStatus, Term

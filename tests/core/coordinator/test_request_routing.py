@@ -6,20 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.coordinator.io import CoordinatorEffect, Tell, WakeCoordinator
-from holdfast.core.coordinator.liveness import (
+from holdfast.core.coordinator_io import CoordinatorEffect, Tell, WakeCoordinator
+from holdfast.core.coordinator import (
     Liveness,
     check_requests,
     disconnected,
     liveness_of,
     receive,
 )
-from holdfast.core.coordinator.request_routing import (
+from holdfast.core.features.requests import (
     PATIENCE_S,
     QUESTIONS_MOST,
     QUESTIONS_OF_ONE_MOST,
 )
-from holdfast.core.coordinator.state import CoordinatorState
+from holdfast.core.coordinator import CoordinatorState
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol.messages import (
     CloseRequest,

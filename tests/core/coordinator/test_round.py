@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.coordinator.round import (
+from holdfast.core.rounds import (
     AbsentSeat,
     AnyRound,
     FinishedSeat,

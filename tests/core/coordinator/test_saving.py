@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from holdfast.core.coordinator import operating
-from holdfast.core.coordinator import step as coordinator
-from holdfast.core.coordinator.io import CoordinatorEffect, Explain, OperatorAsked, Write
-from holdfast.core.coordinator.leases import NodeGone
-from holdfast.core.coordinator.round import RunningRound, SaveEnd
+from holdfast.core.features import commands
+from holdfast.core import coordinator
+from holdfast.core.coordinator_io import CoordinatorEffect, Explain, OperatorAsked, Write
+from holdfast.core.membership import NodeGone
+from holdfast.core.rounds import RunningRound, SaveEnd
 from holdfast.core.protocol.document import Ledger, NodeLimits
 from holdfast.core.protocol.messages import (
     NodeDraining,
@@ -292,10 +292,10 @@ def test_who_has_not_heard_that_it_is_over_is_told_and_nobody_saves_again() -> N
 
 def test_a_second_request_and_one_at_the_end_are_refused() -> None:
     job = wanted("a", "b")
-    assert "saving already" in operating.refusal(job.state, "save")
+    assert "saving already" in commands.refusal(job.state, "save")
     job = running("a", "b")
     job.hear("a", WorkersSucceeded(1))
-    assert operating.refusal(job.state, "save") == "the round is coming to its end"
+    assert commands.refusal(job.state, "save") == "the round is coming to its end"
 
 
 def explained(effects: list[CoordinatorEffect]) -> list[Explain]:
@@ -422,7 +422,7 @@ def test_all_save_before_a_restart_also_those_that_were_saving_on_request() -> N
     job.now += 59.0
     words = [word for word in told(job.take(RESTART)).values() if isinstance(word, SaveNow)]
     assert {(word.number, word.leaves, word.within_s) for word in words} == {(1, True, 20.0)}
-    assert "a restart is under way" in operating.refusal(job.state, "restart")
+    assert "a restart is under way" in commands.refusal(job.state, "restart")
     assert causes(job.save(41)) == {"ada on desk asked for a restart"}
 
 

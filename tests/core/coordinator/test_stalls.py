@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from holdfast.core.coordinator.io import CoordinatorEffect, Explain, Tell
+from holdfast.core.coordinator_io import CoordinatorEffect, Explain, Tell
 from holdfast.core.policy.config import Oversight
 from holdfast.core.protocol.messages import (
     FrameGroup,

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from holdfast.core.coordinator.bootstrap import Beginning, next_life
-from holdfast.core.coordinator.io import HandOverAsked, Heard, Resign, Retire, Tell, Write
-from holdfast.core.coordinator.state import CoordinatorState, Succession
-from holdfast.core.coordinator.step import step
+from holdfast.core.coordinator import Beginning, next_life
+from holdfast.core.coordinator_io import HandOverAsked, Heard, Resign, Retire, Tell, Write
+from holdfast.core.coordinator import CoordinatorState, Succession
+from holdfast.core.coordinator import step
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol.document import Document, Ledger
 from holdfast.core.protocol.messages import (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.coordinator.io import OperatorAsked
-from holdfast.core.coordinator.leases import NodeGone, NodeSuspected
-from holdfast.core.coordinator.liveness import all_heard, liveness_of
+from holdfast.core.coordinator_io import OperatorAsked
+from holdfast.core.membership import NodeGone, NodeSuspected
+from holdfast.core.coordinator import all_heard, liveness_of
 from holdfast.core.protocol.messages import (
     ClosingWanted,
     NodeDraining,

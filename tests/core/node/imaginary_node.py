@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from holdfast.core.coordinator import step as coordinator
-from holdfast.core.coordinator.io import (
+from holdfast.core import coordinator
+from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     CoordinatorEvent,
     CoordinatorTimerFired,
@@ -32,7 +32,7 @@ from holdfast.core.coordinator.io import (
     Write,
     Written,
 )
-from holdfast.core.coordinator.state import CoordinatorState
+from holdfast.core.coordinator import CoordinatorState
 from holdfast.core.node import step as agent
 from holdfast.core.node.io import (
     CloseRound,

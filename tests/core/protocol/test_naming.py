@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from holdfast.core.coordinator.io import Explain, Tell
-from holdfast.core.coordinator.leases import NodeGone, NodeSuspected
+from holdfast.core.coordinator_io import Explain, Tell
+from holdfast.core.membership import NodeGone, NodeSuspected
 from holdfast.core.node import step as agent
 from holdfast.core.node.contact import greeting
 from holdfast.core.node.io import Told

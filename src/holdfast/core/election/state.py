@@ -7,7 +7,7 @@ from typing import Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from holdfast.core.coordinator.state import CoordinatorState, is_owed
+from holdfast.core.coordinator import CoordinatorState, is_owed
 from holdfast.core.election.io import LedgerWanted
 from holdfast.core.policy.config import Leases
 from holdfast.core.protocol.document import Document

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct, field
 
-from holdfast.core.coordinator.leases import NodeLease
+from holdfast.core.membership import NodeLease
 from holdfast.core.node.io import StallFound
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.policy.signals import LastSignal

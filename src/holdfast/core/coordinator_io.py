@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import field
 
-from holdfast.core.coordinator.leases import NodeGone, NodeHeardAgain, NodeSuspected
+from holdfast.core.membership import NodeGone, NodeHeardAgain, NodeSuspected
 from holdfast.core.protocol.document import Ledger, NodeLimits
 from holdfast.core.protocol.messages import FromNode, ToNode
 from holdfast.core.protocol.model import Endpoint, Record, Term

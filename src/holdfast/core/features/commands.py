@@ -19,24 +19,37 @@ from __future__ import annotations
 
 import signal
 
-from holdfast.core.coordinator import ending, judging, saving
-from holdfast.core.coordinator.io import (
+from holdfast.core.coordinator_io import (
     CoordinatorEffect,
+    CoordinatorEvent,
     Explain,
     OperatorAsked,
     OperatorWish,
 )
-from holdfast.core.coordinator.round import (
-    FormingRound,
-    InheritedRound,
-    RunningRound,
-    StopCause,
-)
-from holdfast.core.coordinator.state import CoordinatorState
+from holdfast.core.features.saving import coordinator as saving
+from holdfast.core.hooks import CoordinatorFeature
 from holdfast.core.policy import rounds
 from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.document import NodeLimits
 from holdfast.core.protocol.model import Outcome
+from holdfast.core.rounds import StopCause, end
+
+TYPE_CHECKING = False  # As in `typing`, without its import.
+if TYPE_CHECKING:
+    from holdfast.core.coordinator import CoordinatorState
+
+Effects = list[CoordinatorEffect]
+NO_ROUND = "no round is running: a restart is under way, or the job waits for nodes"
+
+
+class Commands(CoordinatorFeature):
+    """Attaches operators' commands to the coordinator."""
+
+    events = (OperatorAsked,)
+
+    def take(self, state: CoordinatorState, event: CoordinatorEvent, now: float) -> Effects:
+        assert isinstance(event, OperatorAsked), "it has no other"
+        return asked(state, event, now)
 
 
 def refusal(state: CoordinatorState, wish: OperatorWish, limits: NodeLimits | None = None) -> str:
@@ -44,21 +57,21 @@ def refusal(state: CoordinatorState, wish: OperatorWish, limits: NodeLimits | No
     if state.outcome is not None:
         return "the job is over"
     if wish == "restart":
-        current = state.round
-        if not isinstance(current, RunningRound | InheritedRound) or current.course.restart:
-            return "no round is running: a restart is under way, or the job waits for nodes"
+        current = state.group.round
+        return NO_ROUND if current is None or not current.is_running or current.restart else ""
     if wish == "scale":
         return _unscalable(state, limits)
     return _unsavable(state) if wish == "save" else ""
 
 
 def _unsavable(state: CoordinatorState) -> str:
-    current = state.round
-    if not isinstance(current, RunningRound):
-        return "no round is running: a restart is under way, or the job waits for nodes"
-    if current.saving is not None:
-        return f"workers are saving already: {current.saving.reason}"
-    if current.leaving or current.course.has_success or state.closing is not None:
+    current = state.group.round
+    if current is None or not current.is_whole:
+        return NO_ROUND
+    save = saving.save_under_way(current)
+    if save is not None:
+        return f"workers are saving already: {save.reason}"
+    if current.leaving or current.has_success or state.group.closing is not None:
         return "the round is coming to its end"
     return ""
 
@@ -71,37 +84,37 @@ def _unscalable(state: CoordinatorState, limits: NodeLimits | None) -> str:
         return f"{alone}: start it with --nnodes 1:{max(limits.most, 2)} and an --rdzv-endpoint"
     if state.config.has_fixed_ranks:
         return "the nodes of this job have fixed ranks (--node-rank), so their number is fixed, too"
-    if state.closing is not None:
+    if state.group.closing is not None:
         return "the job is coming to its end: no further round will form"
     return ""
 
 
-def asked(state: CoordinatorState, event: OperatorAsked, now: float) -> list[CoordinatorEffect]:
+def asked(state: CoordinatorState, event: OperatorAsked, now: float) -> Effects:
     if refusal(state, event.wish, event.limits):
         return []  # It was true a moment ago.
     if event.wish == "stop":
         status = exit_status.BY_SIGNAL + signal.SIGTERM
-        return judging.close(state, Outcome("interrupted", f"{event.by} stopped the job", status))
+        return state.close(Outcome("interrupted", f"{event.by} stopped the job", status))
     if event.limits is not None:
         return _scale(state, event.limits, now)
+    current = state.group.round
+    assert current is not None, "that is refused"
     if event.wish == "save":
-        assert isinstance(state.round, RunningRound), "that is refused"
-        return saving.want(state, state.round, event, now)
-    assert isinstance(state.round, RunningRound | InheritedRound), "that is refused"
-    state.round.course.restart = event.by
-    state.version += 1
-    return []  # `forming` sees to it, after every event.
+        return saving.request(state, current, event, now)
+    current.restart = event.by
+    return []  # `core.rounds` sees to it, after every event.
 
 
-def _scale(state: CoordinatorState, limits: NodeLimits, now: float) -> list[CoordinatorEffect]:
-    """Note it; a round that runs with too many nodes is seen to in `forming`, after every event."""
-    state.limits = limits
-    state.version += 1
+def _scale(state: CoordinatorState, limits: NodeLimits, now: float) -> Effects:
+    """Note it; a round that runs with too many nodes is seen to in `core.rounds`, after every
+    event."""
+    state.group.limits = limits
     wanted = f"{limits.by} asked for {rounds.between(limits.least, limits.most)}"
-    current = state.round
-    if isinstance(current, FormingRound) and len(current.seats) > limits.most:
-        return [Explain(wanted), *ending.end(state, current, StopCause("asked", wanted), now)]
-    is_running = isinstance(current, RunningRound | InheritedRound)
-    if is_running and current is not None and len(current.seats) < limits.least:
+    current = state.group.round
+    if current is None or current.stop is not None:
+        return [Explain(wanted)]
+    if not current.announced and len(current.seats) > limits.most:
+        return [Explain(wanted), *end(state, current, StopCause("asked", wanted), now)]
+    if current.announced and len(current.seats) < limits.least:
         wanted += f"; round {current.number} goes on with {len(current.seats)}"
     return [Explain(wanted)]
