@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.coordinator import Beginning
+from holdfast.core.coordinator import Beginning, Taken
 from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     CoordinatorEvent,
@@ -14,7 +14,6 @@ from holdfast.core.coordinator_io import (
     Write,
 )
 from holdfast.core.membership import NodeGone, NodeHeardAgain, NodeSuspected
-from holdfast.core.coordinator import Taken
 from holdfast.core.protocol.document import Ledger
 from holdfast.core.protocol.messages import CloseJob, RunRound, SaveNow, StopRound
 from holdfast.core.protocol.model import Outcome

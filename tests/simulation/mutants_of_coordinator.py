@@ -8,7 +8,7 @@ MUTANTS = (
     Mutant(
         "a round is announced before it is written",
         "§5.10",
-        "core.coordinator.forming:_prepare",
+        "core.rounds:_prepare",
         "    return []",
         "    return written(state, state.version, now)",
         "one failure",
@@ -17,11 +17,9 @@ MUTANTS = (
     Mutant(
         "the end is announced before it is written",
         "§5.10",
-        "core.coordinator.judging:close",
-        "set(state.members))\n    return []",
-        "set(state.members))\n"
-        "    from holdfast.core.coordinator import step\n"
-        "    return step._outcome_written(state.end, state.version)",
+        "core.coordinator:CoordinatorState.close",
+        "set(self.members))\n    return []",
+        "set(self.members))\n    return _outcome_written(self.end, 0)",
         "one failure",
         (99, 59, 91),
     ),
@@ -154,8 +152,8 @@ MUTANTS = (
     Mutant(
         "a host without its record does not ask what nodes have seen",
         "§5, embedded",
-        "core.coordinator:_inherit",
-        "    effects: list[CoordinatorEffect] = []\n",
+        "core.coordinator:_remember",
+        "    effects: Effects = []\n",
         "    return []\n",
         "embedded",
         (82, 39, 90),
@@ -164,8 +162,9 @@ MUTANTS = (
         "a new leader forgets the last round",
         "§5.14",
         "core.coordinator:take_over",
-        "    state.version = 1\n",
-        "    state.version = 1\n    written = Ledger(0, 0, written.charges, written.outcome)\n",
+        "    state.began_at, state.version = now, 1\n",
+        "    state.began_at, state.version = now, 1\n"
+        "    written = Ledger(0, 0, written.charges, written.outcome)\n",
         "leader",
         (11, 12, 10),
     ),

@@ -36,7 +36,7 @@ MUTANTS = (
         "a suspicion does not end the round",
         "§4.5",
         "core.rounds:suspected",
-        "    current = state.round\n",
+        "    current = state.group.round\n",
         "    return []\n",
         "embedded",
         (2,),
@@ -45,8 +45,8 @@ MUTANTS = (
         "a broken connection is taken for death",
         "§4.6",
         "core.coordinator:disconnected",
-        "liveness.book.disconnected(node, now)",
-        "liveness.book.tether_ended(node, now)",
+        "coordinator.leases.disconnected(node, now)",
+        "coordinator.leases.tether_ended(node, now)",
         "network",
         (52, 88, 4),
     ),
@@ -89,8 +89,8 @@ MUTANTS = (
         (52, 66, 46),
         (
             (
-                "core.coordinator:_inherit",
-                "    effects: list[CoordinatorEffect] = []\n",
+                "core.coordinator:_remember",
+                "    effects: Effects = []\n",
                 "    return []\n",
             ),
         ),
@@ -106,9 +106,9 @@ MUTANTS = (
         (6, 66, 21),
         (
             (
-                "core.coordinator.forming:_prepare",
-                "state.round_number += 1",
-                "state.round_number = max(state.round_number, 1)",
+                "core.rounds:_prepare",
+                "group.round_number += 1",
+                "group.round_number = max(group.round_number, 1)",
             ),
         ),
         "only_forward",
@@ -129,7 +129,7 @@ MUTANTS = (
             ),
             (
                 "core.coordinator:receive",
-                "effects += _heartbeat(liveness, node, Heartbeat(message.heartbeat), now)",
+                "effects += _heartbeat(coordinator, node, Heartbeat(message.heartbeat), now)",
                 "pass",
             ),
         ),

@@ -10,7 +10,7 @@ MUTANTS = (
         "§11.1",
         "core.coordinator:_conclude",
         "    return []\n",
-        "    return ending.let_out(state, now) if state.round is not None else []\n",
+        "    return rounds.let_out(state, now) if state.group.round is not None else []\n",
         "unwritten",
         (3, 9, 26),
     ),
@@ -19,8 +19,9 @@ MUTANTS = (
         "§11.1",
         "core.coordinator:_conclude",
         "    return []\n",
-        "    is_stall = isinstance(event, Heard) and isinstance(event.message, WorkersStalled)\n"
-        "    return _heard(state, event, now) if is_stall else []\n",
+        "    message = event.message if isinstance(event, Heard) else None\n"
+        "    is_stall = type(message).__name__ == 'WorkersStalled'\n"
+        "    return _heard(state, event.node, message, now) if is_stall else []\n",
         "unwritten",
         (15, 32, 46),
     ),
@@ -30,8 +31,8 @@ MUTANTS = (
         "core.coordinator:_conclude",
         "    return []\n",
         "    is_word = isinstance(event, Heard)\n"
-        "    taken = _heard(state, event, now) if is_word else []\n"
-        "    return taken + judging.settle_round(state, now)\n",
+        "    taken = _heard(state, event.node, event.message, now) if is_word else []\n"
+        "    return taken + rounds.settle(state, now)\n",
         "unwritten",
         (0, 3, 5),
     ),
@@ -40,7 +41,7 @@ MUTANTS = (
         "§11.1",
         "core.coordinator:_conclude",
         "return _outcome_written(end, version)",
-        "return [*forming.written(state, version, now), *_outcome_written(end, version)]",
+        "return [*rounds.written(state, version, now), *_outcome_written(end, version)]",
         "unwritten",
         (217, 346, 582),
     ),

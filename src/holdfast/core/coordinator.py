@@ -792,12 +792,10 @@ def receive(coordinator: Coordinator, node: str, message: FromNode, now: float) 
     if isinstance(message, NodeGreeted):
         coordinator.greeted.add(node)
     if isinstance(message, RequestMade | RequestAnswered):
-        requests, here = coordinator.requests, coordinator.greeted
-        return (
-            effects
-            + requests.heard(state, node, message, here, now)
-            + _check_requests(requests, now)
-        )
+        here, requests = coordinator.greeted, coordinator.requests
+        effects += requests.heard(state, node, message, here, now)
+        is_new = isinstance(message, RequestMade)
+        return effects + (_check_requests(requests, now) if is_new else [])
     if isinstance(message, NodeGreeted) and state.config.max_nodes > 1:
         coordinator.leases.connected(node, now)
         effects += _heartbeat(coordinator, node, Heartbeat(message.heartbeat), now)

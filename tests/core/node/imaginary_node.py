@@ -20,6 +20,7 @@ from functools import partial
 from typing import NamedTuple
 
 from holdfast.core import coordinator
+from holdfast.core.coordinator import begin
 from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     CoordinatorEvent,
@@ -32,7 +33,6 @@ from holdfast.core.coordinator_io import (
     Write,
     Written,
 )
-from holdfast.core.coordinator import CoordinatorState
 from holdfast.core.node import step as agent
 from holdfast.core.node.io import (
     CloseRound,
@@ -93,7 +93,7 @@ class Node:
         self.now = 1000.0
         self.tick_s = tick_s
         self.agent = NodeState(config, NODE, "here")
-        self.coordinator = CoordinatorState(config)
+        self.coordinator = begin(config)
         self.spawner = Spawner()
         self.to_coordinator: deque[Heard] = deque()
         self.to_agent: deque[Told] = deque()
