@@ -5,8 +5,8 @@ from __future__ import annotations
 from holdfast.core.node.io import WorkerExited
 from holdfast.core.policy.config import Program
 from holdfast.core.protocol.model import ExitStatus
+from holdfast.processes.failures import with_details, with_evidence
 from holdfast.processes.host.oom import OutOfMemoryWatch
-from holdfast.processes.post_mortem import with_details, with_evidence
 
 CRASH = """Fatal Python error: Segmentation fault
 
@@ -27,10 +27,7 @@ def event(status: ExitStatus) -> WorkerExited:
 
 def told(status: ExitStatus, stack: str) -> str:
     memory = OutOfMemoryWatch()
-    try:
-        known = with_evidence(event(status), memory, stack)
-    finally:
-        memory.close()
+    known = with_evidence(event(status), memory, stack)
     program = Program("script", "train.py")
     return with_details(known, None, lambda lines: "", program).error.traceback
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.processes.zygote import warm_memory
-from holdfast.processes.zygote.warm_memory import WarmMemory, keep, recall
+from holdfast.processes.zygote import learned_imports
+from holdfast.processes.zygote.learned_imports import WarmMemory, keep, recall
 
 KNOWN = WarmMemory(("torch._dynamo",), {"odd": "it reads RANK when imported"}, {"a": ("B",)})
 
@@ -103,7 +103,7 @@ def test_where_nothing_can_be_written_nothing_breaks(
 
 
 def test_only_so_many_are_kept(program: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warm_memory, "MOST_FILES", 2)
+    monkeypatch.setattr(learned_imports, "MOST_FILES", 2)
     for number in range(4):
         Path(program).write_text(f"import a{number}")
         keep(program, KNOWN)

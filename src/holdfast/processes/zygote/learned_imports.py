@@ -1,14 +1,14 @@
-"""What was found out about a program's imports, kept for the next time it is launched.
+"""What workers import late: collected from what they say, and kept for the next launch.
 
-Rules
-1. It only saves time. Whatever is read here is tried again, and judged again, by every zygote.
-2. It holds for one program in one environment: interpreter, Holdfast, module path, the folders
-   of installed packages as they were last changed, and the program's own file. If any of these
-   differs, it is as if nothing had been kept.
-3. It lies in the user's own cache folder (`$XDG_CACHE_HOME/holdfast`, `~/.cache/holdfast`), in a
-   folder that nobody else can write to, and is believed from no other place.
-4. Nothing depends on it: what cannot be read or written is done without. No values of variables
-   are in it, only names.
+Imports come in bursts, of all workers at once. What is new is told in one go, when nothing has
+come for a while. Whether a module is installed is looked up on the disk, in a lane.
+
+What was found out is kept in the user's own cache folder (`$XDG_CACHE_HOME/holdfast`,
+`~/.cache/holdfast`), for one program in one environment: interpreter, Holdfast, module path, the
+folders of installed packages as they were last changed, and the program's own file. It is believed
+only from a folder that nobody else can write to. It only saves time: every zygote tries and judges
+it again, and what cannot be read or written is done without. No values of variables are in it,
+only names.
 """
 
 from __future__ import annotations
@@ -17,11 +17,78 @@ import binascii  # `hashlib` takes longer to import than all of this takes to ru
 import contextlib
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
 from holdfast import __version__
+from holdfast.core.node.io import ImportsLearned
+from holdfast.processes.output.log_files import Lane
+from holdfast.runtime.loop import Cancellable, Loop
 from holdfast.runtime.private_folder import private_folder, read_file, write_file
+
+QUIET_S = 0.5
+LONGEST_NAME = 200
+MOST = 4000
+"""Names of modules and of variables that are kept, whatever workers say."""
+
+
+class ImportsSeen:
+    """Takes what is said by any worker; `post` gets what is new."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        lane: Lane,
+        post: Callable[[ImportsLearned], None],
+        is_installed: Callable[[str], bool],
+    ) -> None:
+        self._loop = loop
+        self._lane = lane
+        self._post = post
+        self._is_installed = is_installed
+        self._known: set[str] = set()
+        self._modules: list[str] = []
+        self._under: dict[str, tuple[str, ...]] = {}
+        self._timer: Cancellable | None = None
+        self._closed = False
+
+    def take(self, module: object, changed: object) -> None:
+        """A worker has imported it, after it had changed these variables (names, with commas)."""
+        if not isinstance(module, str) or not module or len(module) > LONGEST_NAME:
+            return
+        if module in self._known or len(self._known) >= MOST:
+            return
+        self._known.add(module)
+        look = partial(self._is_installed, module)
+        self._lane.do(look, lambda found: self._add(module, changed) if found else None)
+
+    def take_too_early(self, module: object, changed: object) -> None:
+        """A worker has changed a variable that this one has used, which was imported ahead."""
+        if isinstance(module, str) and isinstance(changed, str) and not self._closed:
+            self._post(ImportsLearned((), too_early={module: (changed,)}))
+
+    def _add(self, module: str, changed: object) -> None:
+        if self._closed:
+            return
+        self._modules.append(module)
+        if isinstance(changed, str) and changed:
+            self._under[module] = tuple(changed.split(","))
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(QUIET_S, self._tell)
+
+    def _tell(self) -> None:
+        learned = ImportsLearned(tuple(self._modules), self._under)
+        self._modules, self._under, self._timer = [], {}, None
+        self._post(learned)
+
+    def close(self) -> None:
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
 
 MOST_BYTES = 1 << 20
 MOST_FILES = 200

@@ -1,7 +1,8 @@
-"""Looks at workers for what may be a hang, and has it judged (`core.policy.hangs`).
+"""Checks for workers that may hang (`core.policy.hangs`), and for stuck ones (`core.policy.stuck`).
 
 What the kernel knows of a worker and of all below it is read in a lane, seldom: it costs a few
-dozen small files. Nothing is decided here.
+dozen small files, and a process that cannot be woken may hold up that lane, and nobody else.
+Nothing is decided here.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from holdfast.core.policy import hangs
+from holdfast.core.policy import hangs, stuck
+from holdfast.core.protocol.bounds import LINE_MOST, cut
 from holdfast.processes.monitoring import kernel
 from holdfast.processes.monitoring.pages import Sign
 from holdfast.processes.monitoring.stacks import StackSnapshot
@@ -90,3 +92,45 @@ def _seen(worker: Watched, sign: Sign | None, view: kernel.KernelView) -> hangs.
         printed_bytes=view.written_bytes - worker.stack_bytes,
         switches=view.switches,
     )
+
+
+OnStuck = Callable[[stuck.StuckFinding, str], None]
+"""Takes what was found, and what the kernel says of it in words."""
+
+
+class StuckChecks:
+    """The looks at one round."""
+
+    def __init__(self, terms: stuck.StuckLimits, lane: Lane, on_stuck: OnStuck) -> None:
+        self._watch = stuck.StuckWatch(terms)
+        self._lane = lane
+        self._on_stuck = on_stuck
+        self._is_looking = False
+
+    def look(self, pids: dict[int, int]) -> None:
+        """One look at these, by local rank; none where the one before has not come to its end."""
+        if not self._is_looking:
+            self._is_looking = True
+            self._lane.do(partial(_held_views, pids), self._on_views)
+
+    def _on_views(self, views: dict[int, kernel.KernelView]) -> None:
+        self._is_looking = False
+        seen = [stuck.StuckSample(rank, view.state, view.switches) for rank, view in views.items()]
+        for finding in stuck.look(self._watch, seen, time.monotonic()):
+            self._on_stuck(finding, _in_words(finding, views[finding.local_rank]))
+
+
+def _held_views(pids: dict[int, int]) -> dict[int, kernel.KernelView]:
+    """In a lane: those that are there and held by nobody's debugger."""
+    views = ((rank, kernel.look(pid)) for rank, pid in pids.items())
+    return {rank: view for rank, view in views if view is not None and not view.tracer}
+
+
+def _in_words(finding: stuck.StuckFinding, view: kernel.KernelView) -> str:
+    held_s = f"{finding.held_s:.0f} s"
+    if finding.how == "stopped":
+        return f"is stopped by a signal, for {held_s}: kill -CONT lets it go on"
+    waits = f"waits for {view.file or view.waits_for}" if view.file or view.waits_for else "waits"
+    where = f" in {view.channel}" if view.channel else ""
+    stuck = f"is stuck in the kernel for {held_s}: it {waits}{where}, and no signal reaches it"
+    return cut(stuck, LINE_MOST)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.processes.zygote import preload
-from holdfast.processes.zygote.reading import variables
+from holdfast.processes.zygote import preload as variables
 
-from ..plans import write
+from .plans import write
 
 MAY_SET = [
     "def f():\n    os.environ['NAME'] = 'x'",

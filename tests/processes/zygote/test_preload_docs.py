@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.processes.zygote import preload
-from holdfast.processes.zygote.reading.prefix import OWN_TREE_LIMIT
+from holdfast.processes.zygote.program_prefix import OWN_TREE_LIMIT
 
-from ..plans import steps_of, write
+from .plans import steps_of, write
 
-PAGE = Path(__file__).parents[4] / "docs" / "guides" / "warm-start.md"
+PAGE = Path(__file__).parents[3] / "docs" / "guides" / "warm-start.md"
 SECTION = PAGE.read_text().partition("## What is preloaded\n")[2].partition("\n## ")[0]
 CODE = re.compile(r"`([^`]+)`")
 OPENING = """

@@ -1,4 +1,4 @@
-"""A worker that was told to stop ends like a cold one, but for taking apart what was preloaded.
+"""A warm worker ends like a cold one, also when it was told to stop.
 
 Two workers: the second fails once the first waits, so the first is told to stop. What it leaves
 behind is in `$SAW-parts`, a line for each thing that was done while it ended.
@@ -74,18 +74,14 @@ ENDINGS = {
     ),
     "by an interrupt": ("raise KeyboardInterrupt", -2),
 }
-TAKEN_APART = "of the library"
+OF_THE_LIBRARY = "of the library"
 
 
 def stopped(program: Program, how: str, ending: str) -> Run:
     """A run whose first worker ends in this way when it is told to stop."""
     program.write({"train.py": PROGRAM.replace("ENDING", ending)})
-    options = ("--nproc-per-node=2", "--max-restarts=0")
-    return run(program, how, options)
-
-
-def run(program: Program, how: str, options: tuple[str, ...]) -> Run:
     program.write({"lib/library.py": LIBRARY, "lib/parts.py": PARTS})
+    options = ("--nproc-per-node=2", "--max-restarts=0")
     path = {"PYTHONPATH": str(program.folder / "lib")}
     return program.run(how, "train.py", options=options, preload=("library", "parts"), env=path)
 
@@ -102,26 +98,10 @@ def test_what_a_program_does_at_its_end_is_done(program: Program, what: str, how
     parts = (results / "saw-parts").read_text().splitlines()
     # Nothing of the program is taken apart while `sys` has a function of it.
     own = {"at the exit"} if "hook" in what else {"of the program", "in a cycle", "at the exit"}
-    assert {*parts} - {TAKEN_APART} == own
+    assert {*parts} == {OF_THE_LIBRARY, *own}
     assert (results / "saw-unflushed").read_text() == "all of it"
     assert ran.stdout.startswith(b"out")
     assert (b"thread" in ran.stdout) is ("thread" in what)
-
-
-def test_what_was_preloaded_is_not_taken_apart(program: Program) -> None:
-    stopped(program, WARM, "sys.exit(3)")
-    (results,) = program.results.iterdir()
-    assert TAKEN_APART not in (results / "saw-parts").read_text()
-
-
-def test_who_was_not_told_to_stop_takes_it_apart(program: Program) -> None:
-    """It ends as ever: by the interpreter alone."""
-    text = "import library, parts, sys\npart = library.Part('of the program')\nsys.exit(3)"
-    program.write({"train.py": text})
-    assert run(program, WARM, ()).status == 3
-    (results,) = program.results.iterdir()
-    parts = (results / "saw-parts").read_text().splitlines()
-    assert {*parts} == {"of the program", TAKEN_APART}
 
 
 COUNTED = """
@@ -154,4 +134,4 @@ def test_what_holds_on_to_itself_is_taken_apart_where_a_library_counts_it(
     assert program.run(WARM, "train.py", preload=preload, env=path).status == 0
     (results,) = program.results.iterdir()
     parts = (results / "saw-parts").read_text().splitlines()
-    assert {*parts} == {TAKEN_APART, *(("in a cycle",) * counts)}
+    assert {*parts} == {OF_THE_LIBRARY, *(("in a cycle",) * counts)}

@@ -9,13 +9,12 @@ Rules
    and a folder that is put at either end of `sys.path`.
 2. A module of the program's own is read where it is imported first, and is never a step.
 3. Definitions and expressions are passed over if they call nothing but what is known to change
-   nothing (`side_effect_free.py`), and give that nothing of the program's own. The body of a
-   function is not run. That annotations, operators, attributes, the making of a class and
-   decorators of installed packages have no effect on imports is assumed.
+   nothing (`CALLS`), and give that nothing of the program's own. The body of a function is not run.
+   That annotations, operators, attributes, the making of a class and decorators of installed
+   packages have no effect on imports is assumed.
 4. A condition that is not known must make no difference: a step that depends on it, or on what may
    raise where that is caught, ends the reading.
-5. `try: import a` is followed into its handler if `a` is not there. If it is, imports of the
-   handler do not count, and it may set nothing.
+5. `try: import a` is followed into its handler if `a` is not there, and past it if it is.
 6. Behind what an import may notice (a print, a filter, a seed) imports are no steps, but `late`:
    they are done ahead only where that makes no difference. What is set there ends the reading.
 """
@@ -24,39 +23,163 @@ from __future__ import annotations
 
 import ast
 import builtins
-import enum
+import operator
 import os
 import re
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
 from holdfast.processes.environment import PER_WORKER
-from holdfast.processes.zygote.reading import constant_folding as folding
-from holdfast.processes.zygote.reading import side_effect_free
-from holdfast.processes.zygote.reading.places import (
-    SOURCE_LIMIT,
-    EndOfReading,
-    ModulePath,
-    Owner,
-    prefixes,
-)
-from holdfast.processes.zygote.reading.variables import OwnFile
+from holdfast.processes.zygote.module_path import ModulePath, Owner, inherited_path, prefixes
 
+SOURCE_LIMIT = 512 * 1024
+"""Bytes of a program, or a module of its own, that are still read."""
 OWN_TREE_LIMIT = 128 * 1024
 """Bytes of the program's own modules that are read: the job waits for it."""
 OWN_FILES_LIMIT = 256
+LONGEST = 4096
+"""Of a constant that is computed here."""
 NEVER_STEPS = ("__future__", "holdfast", *sys.builtin_module_names)
 """What needs no loading, or is ours and there anyhow."""
+NOT_SET_AHEAD = frozenset({*PER_WORKER, "HOME"})
+"""Variables of a single worker, and what the home folder is worked out by."""
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 IMPORT_ERRORS = frozenset({"builtins.ImportError", "builtins.ModuleNotFoundError"})
 ALL_ERRORS = frozenset({"builtins.Exception", "builtins.BaseException"})
-COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
-CONDITIONAL = (*COMPREHENSIONS, ast.BoolOp, ast.IfExp)
+CONDITIONAL = (
+    ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp, ast.BoolOp, ast.IfExp,
+)  # fmt: skip
 NOT_READ = (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)
+
+# What may be passed over. Names are full names: `Path` counts only if it is `pathlib.Path`.
+
+MODULES = (
+    "collections", "dataclasses", "datetime", "enum", "fractions", "itertools", "math", "typing",
+    "typing_extensions",
+)  # fmt: skip
+"""All that these have makes one value out of others, or asks for the time."""
+CALLS = frozenset({
+    *(f"builtins.{name}" for name in (
+        "abs", "all", "any", "bool", "bytes", "dict", "enumerate", "float", "frozenset", "getattr",
+        "hasattr", "int", "len", "list", "max", "min", "object", "property", "range", "repr",
+        "reversed", "round", "set", "slice", "sorted", "staticmethod", "str", "sum", "tuple", "zip",
+    )),
+    *(f"os.{name}" for name in (
+        "cpu_count", "environ.copy", "environ.get", "environ.items", "environ.keys", "fspath",
+        "getcwd", "getenv", "getpid", "sched_getaffinity", "uname",
+    )),
+    *(f"os.path.{name}" for name in (
+        "abspath", "basename", "dirname", "exists", "expanduser", "expandvars", "isdir", "isfile",
+        "join", "normpath", "realpath", "relpath", "split", "splitext",
+    )),
+    *(f"time.{name}" for name in ("monotonic", "perf_counter", "strftime", "time", "time_ns")),
+    *(f"threading.{name}" for name in ("Condition", "Event", "Lock", "RLock", "local")),
+    "argparse.ArgumentParser", "contextvars.ContextVar", "decimal.Decimal", "functools.partial",
+    "importlib.util.find_spec", "logging.getLogger", "numpy.dtype", "numpy.finfo",
+    "packaging.version.parse", "pathlib.Path", "pathlib.Path.cwd", "pathlib.Path.home",
+    "platform.machine", "platform.python_version", "platform.system", "pydantic.Field",
+    "re.compile", "socket.gethostname", "torch.device", "torch.finfo", "types.SimpleNamespace",
+    "uuid.uuid4",
+})  # fmt: skip
+"""Calls that change nothing but what they return, show nothing and wait for nothing: they are made
+in the worker, behind imports that they come before in the program."""
+KEEP = frozenset({
+    "collections.defaultdict", "collections.namedtuple", "dataclasses.field", "pydantic.Field",
+    "typing.NamedTuple", "typing.NewType", "typing.TypeVar", "typing_extensions.TypeVar",
+})  # fmt: skip
+"""Calls whose arguments are only kept, so that they may be the program's own."""
+METHODS = frozenset({
+    "absolute", "add_argument", "add_argument_group", "add_mutually_exclusive_group", "add_parser",
+    "add_subparsers", "as_posix", "copy", "encode", "endswith", "exists", "expanduser", "findall",
+    "format", "fullmatch", "get", "getChild", "is_dir", "is_file", "isoformat", "items", "join",
+    "joinpath", "keys", "lower", "lstrip", "match", "read_text", "relative_to", "removeprefix",
+    "removesuffix", "replace", "resolve", "rstrip", "search", "split", "splitlines", "startswith",
+    "strftime", "strip", "sub", "timestamp", "title", "upper", "values", "with_name", "with_suffix",
+})  # fmt: skip
+"""Of what the calls above make."""
+DECORATORS = (
+    "abc.", "builtins.", "contextlib.", "dataclasses.", "enum.", "functools.", "holdfast.",
+    "torch.distributed.elastic.", "torch.enable_grad", "torch.inference_mode", "torch.jit.ignore",
+    "torch.no_grad", "typing.", "typing_extensions.",
+)  # fmt: skip
+"""Beginnings of decorators that only wrap or mark."""
+SAYS = frozenset({"critical", "debug", "error", "exception", "info", "warn", "warning"})
+"""Methods of a logger."""
+NOTICED = frozenset({
+    "builtins.print", "faulthandler.enable", "logging.basicConfig", "logging.captureWarnings",
+    "logging.disable", "matplotlib.use", "multiprocessing.set_start_method", "numpy.random.seed",
+    "os.makedirs", "os.mkdir", "random.seed", "signal.signal", "torch.cuda.manual_seed",
+    "torch.cuda.manual_seed_all", "torch.manual_seed", "torch.multiprocessing.set_sharing_strategy",
+    "torch.multiprocessing.set_start_method", "torch.set_float32_matmul_precision",
+    "torch.set_num_threads", "torch.use_deterministic_algorithms", "warnings.filterwarnings",
+    "warnings.simplefilter", "warnings.warn", *(f"logging.{name}" for name in SAYS),
+})  # fmt: skip
+"""Calls that an import may notice, but that set neither a variable nor the module path."""
+FILTERS = ("warnings.filterwarnings", "warnings.simplefilter")
+"""Only those that ignore warnings: another one may show them, or raise."""
+
+# Constants made of constants: only what is the same here and in a worker.
+
+UNKNOWN: Final = object()
+CONSTANTS: dict[str, object] = {
+    "typing.TYPE_CHECKING": False,
+    "typing_extensions.TYPE_CHECKING": False,
+    "sys.version_info": tuple(sys.version_info),
+    "sys.platform": sys.platform,
+    "os.name": os.name,
+    "os.sep": os.sep,
+    "os.pathsep": os.pathsep,
+}
+
+
+def _path(*parts: str) -> object:
+    from pathlib import Path  # Costs milliseconds, and not every program uses it.
+
+    return Path(*parts)
+
+
+FUNCTIONS: dict[str, Callable[..., object]] = {
+    "builtins.str": str,
+    "os.getcwd": os.getcwd,
+    **{
+        f"os.path.{name}": getattr(os.path, name)
+        for name in (
+            "abspath", "basename", "dirname", "expanduser", "join", "normpath", "realpath",
+        )
+    },
+    "pathlib.Path": _path,
+    "pathlib.Path.cwd": lambda: _path(os.getcwd()),
+}  # fmt: skip
+COMPUTED_METHODS = frozenset({
+    "absolute", "as_posix", "endswith", "expanduser", "join", "joinpath", "lower", "replace",
+    "resolve", "startswith", "strip", "upper",
+})  # fmt: skip
+COMPUTED_ATTRIBUTES = frozenset({"name", "parent", "parents", "stem", "suffix"})
+OPERATORS: dict[type, Callable[[Any, Any], object]] = {
+    ast.Add: operator.add,
+    ast.Div: operator.truediv,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.In: lambda one, many: one in many,
+    ast.NotIn: lambda one, many: one not in many,
+}
+FAILURES = (
+    ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError,
+)  # fmt: skip
+"""What the program would raise: then its value is not known, and it will raise it itself."""
+
+
+class EndOfReading(Exception):
+    """From here on, it is not known what the program does."""
 
 
 class Absent(Exception):
@@ -67,12 +190,14 @@ class Absent(Exception):
         self.raises = raises
 
 
-class Certainty(enum.Enum):
-    """How sure it is that what is being read now is run."""
+class OwnFile(NamedTuple):
+    """One of the program's own files, and the package from which its relative imports go."""
 
-    CERTAIN = "it is"
-    UNCERTAIN = "it cannot be told"
-    UNLIKELY = "only if an import fails that should not"
+    package: str
+    text: bytes
+    path: str = ""
+    stamp: tuple[int, ...] = ()
+    """When it was changed, and how long it is."""
 
 
 class Known(Struct):
@@ -116,7 +241,8 @@ class Reader:
         self._own: dict[str, dict[str, Value]] = {}
         """The names of the program's own modules."""
         self._package = ""
-        self._certainty = Certainty.CERTAIN
+        self._is_certain = True
+        """Whether what is being read now is sure to be run."""
         self._is_later = False
         self._bytes_left, self._files_left = OWN_TREE_LIMIT, OWN_FILES_LIMIT
         self._loaded: set[str] = set()
@@ -125,7 +251,7 @@ class Reader:
         """Whether a module is loaded by what was found so far."""
         return module in self._loaded
 
-    def read(self, path: str, name: str, package: str) -> dict[str, Value]:
+    def read(self, path: str, name: str, package: str) -> None:
         """Read one file, for its names. Raises `EndOfReading` or `Absent` where that ends."""
         outer = self._names, self._package
         self._names, self._package = {"__doc__": PLAIN, "__spec__": PLAIN}, package
@@ -136,7 +262,6 @@ class Reader:
                 warnings.simplefilter("ignore")
                 tree = ast.parse(self._text(path, package), path)
             self._statements(tree.body)
-            return self._names
         except (OSError, SyntaxError, ValueError, MemoryError) as error:
             raise EndOfReading from error  # The worker itself will say what is wrong with it.
         except Absent:
@@ -203,7 +328,7 @@ class Reader:
                 self._names[name] = value
             case ast.Tuple(parts) | ast.List(parts):
                 for part in parts:
-                    self._bind(part, OWN if _is_own(value) else PLAIN)
+                    self._bind(part, OWN if value == OWN else PLAIN)
             case ast.Starred(inner):
                 self._bind(inner, value)
             case ast.Subscript(owner, name) if self._value(owner) == ENVIRONMENT:
@@ -222,10 +347,8 @@ class Reader:
             if isinstance(node, ast.Call):
                 self._given(node)
             value = self._value(node.func if isinstance(node, ast.Call) else node)
-            if not isinstance(value, Thing):
-                raise EndOfReading("a decorator of the program's own")
-            if not value.name.startswith(side_effect_free.DECORATORS):
-                self._go_on_later(value.name)
+            if not isinstance(value, Thing) or not value.name.startswith(DECORATORS):
+                raise EndOfReading("a decorator that is not known")
 
     def _class(self, node: ast.ClassDef) -> None:
         self._decorators(node.decorator_list)
@@ -239,17 +362,16 @@ class Reader:
     # What depends.
 
     @contextmanager
-    def _only_if(self, how: Certainty) -> Iterator[None]:
+    def _only_if(self) -> Iterator[None]:
         """While reading what may not be run. Names that are bound there are not known behind it."""
-        certainty, names = self._certainty, dict(self._names)
-        if certainty is Certainty.CERTAIN:
-            self._certainty = how
+        is_certain, names = self._is_certain, dict(self._names)
+        self._is_certain = False
         yield
-        self._certainty = certainty
+        self._is_certain = is_certain
         for name in self._names.keys() | names.keys():
             either = self._names.get(name, OWN), names.get(name, OWN)
             if either[0] is not either[1]:
-                self._names[name] = OWN if any(map(_is_own, either)) else PLAIN
+                self._names[name] = OWN if OWN in either else PLAIN
 
     def _if(self, statement: ast.If) -> None:
         match statement:
@@ -265,34 +387,29 @@ class Reader:
             self._statements(statement.body if test.value else statement.orelse)
             return
         for branch in (statement.body, statement.orelse):
-            with self._only_if(Certainty.UNCERTAIN):
-                self._statements([] if self._leaves(branch) else branch)
+            if not (branch and isinstance(branch[-1], ast.Raise)):  # Else nothing follows it.
+                with self._only_if():
+                    self._statements(branch)
 
     def _try(self, node: ast.Try) -> None:
         """`try: import a`, and what to do without it; anything else must make no difference."""
         caught = [self._caught(handler) for handler in node.handlers]
         is_certain = all(map(_only_imports, node.body)) or IMPORT_ERRORS.issuperset(*caught)
-        unlikely = Certainty.UNLIKELY if is_certain else Certainty.UNCERTAIN
         before = dict(self._names)
         try:
-            with nullcontext() if is_certain else self._only_if(Certainty.UNCERTAIN):
+            with nullcontext() if is_certain else self._only_if():
                 self._statements(node.body)
         except Absent as error:
             self._statements(self._handler_of(error, node, caught))
         else:
             self._statements(node.orelse)
-            for handler in node.handlers:
-                if not self._leaves(handler.body):
-                    self._forget_constants(before)
-                    with self._only_if(unlikely):
-                        self._statements(handler.body)
+            for handler in [] if is_certain else node.handlers:
+                with self._only_if():
+                    self._statements(handler.body)
+            for name, value in self._names.items():
+                if node.handlers and isinstance(value, Known) and before.get(name) is not value:
+                    self._names[name] = PLAIN  # A handler may have given it another value.
         self._statements(node.finalbody)
-
-    def _forget_constants(self, before: dict[str, Value]) -> None:
-        """Those that have a name only since then: they would have none after an exception."""
-        for name, value in self._names.items():
-            if isinstance(value, Known) and before.get(name) is not value:
-                self._names[name] = PLAIN
 
     def _caught(self, handler: ast.ExceptHandler) -> frozenset[str]:
         """The full names of the exceptions that a handler is for."""
@@ -318,16 +435,6 @@ class Reader:
                 break
         raise EndOfReading("it cannot be told that the exception is caught")
 
-    def _leaves(self, statements: list[ast.stmt]) -> bool:
-        """Whether the program ends there, whatever it says before."""
-        match statements[-1:]:
-            case [ast.Raise()]:
-                return True
-            case [ast.Expr(ast.Call(ast.Name() | ast.Attribute() as function))]:
-                value = self._value(function)
-                return isinstance(value, Thing) and value.name in side_effect_free.LEAVES
-        return False
-
     # Expressions.
 
     def _value(self, node: ast.AST | None) -> Value:
@@ -336,11 +443,11 @@ class Reader:
             case None:
                 return PLAIN
             case ast.Constant(value):
-                return _known(folding.small(value))
+                return _known(_small(value))
             case ast.Name(name):
                 return self._look_up(name)
             case ast.Attribute(owner, name):
-                return self._attribute(self._value(owner), name)
+                return _attribute(self._value(owner), name)
             case ast.Call():
                 return self._call(node)
             case ast.Lambda():
@@ -353,15 +460,14 @@ class Reader:
                 return PLAIN
         if isinstance(node, NOT_READ):
             raise EndOfReading(f"an expression that is not read: {type(node).__name__}")
-        certainty = self._certainty
-        if isinstance(node, CONDITIONAL) and certainty is Certainty.CERTAIN:
-            self._certainty = Certainty.UNCERTAIN
+        is_certain = self._is_certain
+        self._is_certain = is_certain and not isinstance(node, CONDITIONAL)
         parts = self._parts(node)
-        self._certainty = certainty
+        self._is_certain = is_certain
         known = [part.value for part in parts if isinstance(part, Known)]
         if len(known) == len(parts):
-            return _known(folding.fold(node, known))
-        return OWN if any(map(_is_own, parts)) else PLAIN
+            return _known(_fold(node, known))
+        return OWN if OWN in parts else PLAIN
 
     def _parts(self, node: ast.AST) -> list[Value]:
         for each in getattr(node, "generators", ()):
@@ -380,83 +486,48 @@ class Reader:
             raise EndOfReading(f"{name} is not defined")
         return Thing(f"builtins.{name}")
 
-    def _attribute(self, owner: Value, name: str) -> Value:
-        match owner:
-            case Thing(thing):
-                if self._loads_late(thing, name):
-                    self._take(thing, [name])
-                return _constant(Thing(f"{thing}.{name}"))
-            case Known(value):
-                return _known(folding.attribute(value, name))
-        return owner
-
     def _call(self, node: ast.Call) -> Value:
-        match node.func:
-            case ast.Attribute(owner, name):
-                value = self._value(owner)
-                if not isinstance(value, Thing):
-                    return self._method(value, name, node)
-                called = self._attribute(value, name)
-            case _:
-                called = self._value(node.func)
-        if not isinstance(called, Thing):
-            raise EndOfReading("the program calls something of its own")
-        name, is_noticed = called.name, called.name in side_effect_free.NOTICED
-        given = self._given(node, is_noticed or name in side_effect_free.KEEP)
-        if is_noticed:
-            if name in side_effect_free.FILTERS and given[:1] != [Known("ignore")]:
+        owner, method = None, ""
+        if isinstance(node.func, ast.Attribute):
+            owner, method = self._value(node.func.value), node.func.attr
+        called = _attribute(owner, method) if isinstance(owner, Thing) else owner
+        if called is None:
+            called = self._value(node.func)
+        name = called.name if isinstance(called, Thing) else ""
+        given = self._given(node, keeps_own=name in KEEP or name in NOTICED)
+        operands = [each.value for each in given if isinstance(each, Known)]
+        is_known = len(operands) == len(given) and not node.keywords
+        if name in NOTICED:
+            if name in FILTERS and given[:1] != [Known("ignore")]:
                 raise EndOfReading("a warning may be shown, or raise")
-            self._go_on_later(name)
-        elif name in ("builtins.hasattr", "builtins.getattr", "importlib.util.find_spec"):
-            self._asked(given)
-        elif not side_effect_free.is_free(name):
-            raise EndOfReading(f"{name} is called")
-        function = folding.FUNCTIONS.get(name)
-        operands = [each.value for each in given if isinstance(each, Known)]
-        is_known = function is not None and len(operands) == len(given) and not node.keywords
-        if not is_known or function is None or self._is_of_another_home(name):
-            return PLAIN
-        return _known(folding.work_out(function, *operands))
-
-    def _method(self, owner: Known | Other, name: str, node: ast.Call) -> Value:
-        given = self._given(node)
-        if owner == PLAIN and name in side_effect_free.SAYS:
-            self._go_on_later("logging")
-            return PLAIN
-        if owner == OWN or name not in side_effect_free.METHODS:
-            raise EndOfReading(f"a method that is not known: {name}")
-        operands = [each.value for each in given if isinstance(each, Known)]
-        is_known = isinstance(owner, Known) and len(operands) == len(given) and not node.keywords
-        if not is_known or self._is_of_another_home(name):
-            return PLAIN
-        return _known(folding.method(owner.value, name, operands))  # type: ignore[union-attr]
+            return self._go_on_later(name)
+        if name:
+            if name not in CALLS and name.partition(".")[0] not in MODULES:
+                raise EndOfReading(f"{name} is called")
+            function = FUNCTIONS.get(name)
+            return _computed(function, *operands) if is_known and function else PLAIN
+        if called == PLAIN and method in SAYS:
+            return self._go_on_later("logging")
+        if not method or called == OWN or method not in METHODS:
+            raise EndOfReading(f"what is called is not known: {method}")
+        if isinstance(called, Known) and is_known and method in COMPUTED_METHODS:
+            value = called.value
+            return _computed(lambda: getattr(value, method)(*operands))
+        return PLAIN
 
     def _given(self, node: ast.Call, keeps_own: bool = False) -> list[Value]:
         """The arguments by position; none is the program's own, for it might be called."""
         given = [self._value(argument) for argument in node.args]
         named = [self._value(keyword.value) for keyword in node.keywords]
-        if not keeps_own and any(map(_is_own, [*given, *named])):
+        if not keeps_own and OWN in (*given, *named):
             raise EndOfReading("something of the program's own may be called")
         return given
 
-    def _asked(self, given: list[Value]) -> None:
-        """Whether a module, or a name of one, is there."""
-        match given:
-            case [Known(str(module))] if "." not in module:
-                return
-            case [Thing(thing), Known(str(name)), *_] if not self._loads_late(thing, name):
-                return
-        raise EndOfReading("asking for the name may load it")
-
-    def _is_of_another_home(self, function: str) -> bool:
-        sets_home = any(step.startswith("environ HOME") for step in self.found)
-        return function.endswith("expanduser") and sets_home
-
-    def _go_on_later(self, function: str) -> None:
+    def _go_on_later(self, function: str) -> Value:
         """From here on, imports are no steps: before them lies what they may notice."""
-        if self._certainty is not Certainty.UNLIKELY:
-            self._is_later = True
-            self.sets_logging = self.sets_logging or function.startswith("logging")
+        self._is_later = True
+        self.sets_logging = self.sets_logging or function.startswith("logging")
+        return PLAIN
 
     # What the program sets.
 
@@ -486,9 +557,9 @@ class Reader:
     def _set_variable(self, name: Value, value: Value | None, unless: str = "") -> None:
         """Remove it, without a value."""
         key = name.value if isinstance(name, Known) else None
-        if not isinstance(key, str) or not VARIABLE.fullmatch(key) or key in PER_WORKER:
+        if not isinstance(key, str) or not VARIABLE.fullmatch(key) or key in NOT_SET_AHEAD:
             raise EndOfReading("not a variable that is the same for all workers")
-        self._require_certainty()
+        self._require_step()
         if value is None:
             self.found.append(f"environ -{key}")
         elif isinstance(value, Known) and _fits(value.value):
@@ -497,7 +568,7 @@ class Reader:
             raise EndOfReading("a variable is set to what cannot be told")
 
     def _add_folder(self, folder: Value, *, is_first: bool) -> None:
-        self._require_certainty()
+        self._require_step()
         given = folder.value if isinstance(folder, Known) else None
         if not isinstance(given, str) or not _fits(given) or given.endswith(".zip"):
             raise EndOfReading("the folder cannot be told")
@@ -505,9 +576,14 @@ class Reader:
         (self.places.insert if is_first else self.places.append)(path)
         self.found.append(f"path {0 if is_first else -1} {path}")
 
+    def _require_step(self) -> None:
+        self._require_certainty()
+        if self._is_later:
+            raise EndOfReading("it is behind what a later import may notice")
+
     def _require_certainty(self) -> None:
-        if self._is_later or self._certainty is not Certainty.CERTAIN:
-            raise EndOfReading("it may not be done, or behind what a later import may notice")
+        if not self._is_certain:
+            raise EndOfReading("it may be done, or not")
 
     # What it imports.
 
@@ -523,7 +599,11 @@ class Reader:
         names = [alias.name for alias in statement.names]
         is_installed = _needs_no_step(module) or self._owner(module) == "installed"
         if is_installed:
-            self._take(module, names)
+            new = [name for name in dict.fromkeys(names) if not self.has(f"{module}.{name}")]
+            if new and self._is_step(module):
+                taking = f"from {module} import {', '.join(new)}"
+                self._add(module, taking, taking)
+                self._loaded.update(f"{module}.{name}" for name in new)
         else:
             self._follow_own(module)
         if names == ["*"]:  # Any name may be another one now.
@@ -545,25 +625,12 @@ class Reader:
 
     def load(self, module: str) -> Value:
         """Follow the import of one module, packages above it first."""
-        if _needs_no_step(module):
-            return Thing(module)
-        if self._owner(module) == "installed":
-            if not self.has(module) and self._may_import(module):
-                self._add(module, f"import {module}", module)
-            return Thing(module)
-        self._follow_own(module)
-        return OWN
-
-    def _take(self, module: str, names: list[str]) -> None:
-        """`from module import names`, of an installed module."""
-        new = [name for name in dict.fromkeys(names) if f"{module}.{name}" not in self._loaded]
-        is_doubtful = self._certainty is not Certainty.CERTAIN
-        if _needs_no_step(module) or (is_doubtful and self._is_here(module, new)):
-            return
-        if new and self._may_import(module):
-            taking = f"from {module} import {', '.join(new)}"
-            self._add(module, taking, taking)
-            self._loaded.update(f"{module}.{name}" for name in new)
+        if not _needs_no_step(module) and self._owner(module) != "installed":
+            self._follow_own(module)
+            return OWN
+        if not self.has(module) and self._is_step(module):
+            self._add(module, f"import {module}", module)
+        return Thing(module)
 
     def _add(self, module: str, step: str, late: str) -> None:
         if not self._is_later:
@@ -572,34 +639,23 @@ class Reader:
             self.late.append(late)
         self._loaded.update(prefixes(module))
 
-    def _is_here(self, module: str, names: list[str]) -> bool:
-        """Whether taking the names loads nothing more."""
-        find = self.places.find
-        return self.has(module) and not any(
-            name == "*" or find(f"{module}.{name}") or self._loads_late(module, name)
-            for name in names
-        )
-
-    def _may_import(self, module: str) -> bool:
-        """Whether it is a step. Modules of the standard library do not notice each other."""
-        is_standard = module.partition(".")[0] in sys.stdlib_module_names
-        if self._certainty is Certainty.UNCERTAIN and not is_standard:
+    def _is_step(self, module: str) -> bool:
+        """Modules of the standard library do not notice each other: these may be uncertain."""
+        if _needs_no_step(module):
+            return False
+        if not self._is_certain and module.partition(".")[0] not in sys.stdlib_module_names:
             raise EndOfReading(f"{module} may be imported, or not")
-        return self._certainty is Certainty.CERTAIN
+        return self._is_certain
 
     def _owner(self, module: str) -> Owner:
         if not all(map(str.isidentifier, module.split("."))):
             raise EndOfReading("no name of a module")
         if self.places.is_unclear(module):
             raise EndOfReading("the program hides what may be loaded already")
-        if self._certainty is Certainty.CERTAIN:
-            self.places.pin(module)
         return self.places.owner(module)
 
     def _follow_own(self, module: str) -> None:
         """Follow the packages above a module, then itself, up to what is missing."""
-        if self._certainty is Certainty.UNLIKELY:
-            return
         for name in prefixes(module):
             owner = self.places.owner(name)
             if owner == "absent":
@@ -611,15 +667,13 @@ class Reader:
 
     def _fail(self, error: Absent) -> None:
         """An import that fails fails for sure only where it is sure to be tried."""
-        if self._certainty is not Certainty.CERTAIN:
-            raise EndOfReading("an import fails, if it is tried")
+        self._require_certainty()
         raise error
 
     def _read_own(self, module: str) -> None:
         if module in self._own:
             return
-        if self._certainty is not Certainty.CERTAIN:
-            raise EndOfReading("a module of the program's own may be imported, or not")
+        self._require_certainty()
         spec = self.places.find(module)
         if spec is None or (spec.origin is None and spec.submodule_search_locations):
             return  # A package without code.
@@ -639,29 +693,88 @@ class Reader:
         if "__getattr__" in names or "*" in names:
             raise EndOfReading("it cannot be told where the name comes from")
         inner = f"{module}.{name}"
-        if self._certainty is Certainty.UNLIKELY:
-            return OWN
         if self.places.owner(inner) == "absent":
             self._fail(Absent(inner, "ImportError"))
         return self.load(inner)
 
-    def _loads_late(self, thing: str, name: str) -> bool:
-        """Whether asking an installed module for a name may import something."""
-        return not _needs_no_step(thing) and self.places.loads_late(thing, name)
+
+def packages_above(source_path: str, program_folder: str | None) -> list[str]:
+    """The packages that `python -m` imports before it runs a module that lies there."""
+    if program_folder is None:
+        return []
+    folder = os.path.dirname(os.path.realpath(source_path))
+    roots = {os.path.realpath(entry) for entry in (program_folder, *inherited_path())}
+    inside = [root for root in roots if folder == root or folder.startswith(f"{root}{os.sep}")]
+    if not inside or folder == os.path.realpath(program_folder):
+        return []
+    root = max(inside, key=len)
+    if os.path.exists(os.path.join(root, "__init__.py")):
+        raise EndOfReading("it cannot be told from where the module is imported")
+    names = os.path.relpath(folder, root).split(os.sep)
+    return prefixes(".".join(names)) if all(map(str.isidentifier, names)) else []
+
+
+def _attribute(owner: Value, name: str) -> Value:
+    match owner:
+        case Thing(thing):
+            return _constant(Thing(f"{thing}.{name}"))
+        case Known(value):
+            return _computed(getattr, value, name) if name in COMPUTED_ATTRIBUTES else PLAIN
+    return owner
 
 
 def _constant(value: Value) -> Value:
-    if isinstance(value, Thing) and value.name in folding.CONSTANTS:
-        return Known(folding.CONSTANTS[value.name])
+    if isinstance(value, Thing) and value.name in CONSTANTS:
+        return Known(CONSTANTS[value.name])
     return value
 
 
 def _known(value: object) -> Value:
-    return PLAIN if value is folding.UNKNOWN else Known(value)
+    return PLAIN if value is UNKNOWN else Known(value)
 
 
-def _is_own(value: Value) -> bool:
-    return value == OWN
+def _small(value: object) -> object:
+    """The constant, unless it is large or may become so."""
+    if isinstance(value, str | bytes | tuple) and len(value) > LONGEST:
+        return UNKNOWN
+    nested = isinstance(value, tuple) and any(isinstance(item, tuple) for item in value)
+    return UNKNOWN if nested else value
+
+
+def _compute(function: Callable[..., object], *operands: object) -> object:
+    try:
+        return _small(function(*operands))
+    except FAILURES:
+        return UNKNOWN
+
+
+def _computed(function: Callable[..., object], *operands: object) -> Value:
+    return _known(_compute(function, *operands))
+
+
+def _fold(node: ast.AST, parts: list[Any]) -> object:
+    """What the constants that are the parts of an expression make together."""
+    match node:
+        case ast.BinOp(op=kind) | ast.Compare(ops=[kind]) if type(kind) in OPERATORS:
+            return _compute(OPERATORS[type(kind)], *parts)
+        case ast.BoolOp():
+            decides = isinstance(node.op, ast.Or)
+            return next((part for part in parts if bool(part) is decides), parts[-1])
+        case ast.UnaryOp(op=ast.Not()):
+            return not parts[0]
+        case ast.UnaryOp(op=ast.USub()):
+            return _compute(operator.neg, *parts)
+        case ast.IfExp():
+            return parts[1] if parts[0] else parts[2]
+        case ast.FormattedValue(conversion=-1, format_spec=None):
+            return _compute(str, *parts)
+        case ast.JoinedStr():
+            return _small("".join(parts))
+        case ast.Subscript():
+            return _compute(operator.getitem, *parts)
+        case ast.Tuple() if not any(isinstance(each, ast.Starred) for each in node.elts):
+            return _small(tuple(parts))
+    return UNKNOWN
 
 
 def _needs_no_step(module: str) -> bool:
