@@ -63,7 +63,7 @@ sim: $(VENV)/.ready ## Run 20,000 simulated clusters under seeded faults (SEEDS=
 	$(BIN)/python -m tools.simulator --seeds $(SEEDS) --jobs 2
 
 # Folders whose code runs in the process of its tests.
-COVERED ?= core node observe registers runtime store transport
+COVERED ?= core engine observe registers runtime store transport
 coverage: $(VENV)/.ready-coverage ## Show which lines and branches of the core and what drives it no test reaches
 	$(BIN)/python -m pytest -q --numprocesses 2 --dist worksteal $(COVERED:%=--cov=src/holdfast/%) \
 	  $(COVERED:%=tests/%) tests/scenarios tests/contract
