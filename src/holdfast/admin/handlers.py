@@ -60,7 +60,7 @@ from holdfast.processes.monitoring.usage import (
     MachineUsage,
     ProcessUsage,
     UsageWatch,
-    look_at_machine,
+    read_machine,
 )
 from holdfast.processes.output.recent import OutputBlock, OutputWanted
 from holdfast.processes.supervisor import NodeSupervisor
@@ -186,7 +186,7 @@ class RequestHandlers:
         host = self._engine.state.host
 
         def look() -> tuple[dict[int, ProcessUsage], MachineUsage]:
-            return self._usage.look(pids), look_at_machine()
+            return self._usage.read(pids), read_machine()
 
         def looked(found: tuple[dict[int, ProcessUsage], MachineUsage]) -> None:
             used, machine = found

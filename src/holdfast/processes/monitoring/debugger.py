@@ -70,13 +70,13 @@ class Debugger:
 
     def stack_of(self, pid: int) -> str:
         """Frames of Python as `faulthandler` would write them; empty where there are none."""
-        return as_faulthandler(self._look(pid, "--nonblocking"))
+        return as_faulthandler(self._dump(pid, "--nonblocking"))
 
     def native_stack_of(self, pid: int) -> str:
         """With frames of C, for a person to read; empty where they cannot be had."""
-        return for_reading(self._look(pid, "--native"))
+        return for_reading(self._dump(pid, "--native"))
 
-    def _look(self, pid: int, how: str) -> Spied:
+    def _dump(self, pid: int, how: str) -> Spied:
         left_s = min(EACH_S, self._until - time.monotonic())
         if not self._program or left_s <= 0:
             return ()

@@ -84,7 +84,7 @@ class KernelView(Struct, frozen=True):
         return bool(self.catches >> (number - 1) & 1)
 
 
-def look(pid: int) -> KernelView | None:
+def view_of(pid: int) -> KernelView | None:
     """None where there is no such process."""
     stat = _read(pid, "stat").rpartition(")")[2].split()
     if len(stat) < 15:
@@ -109,9 +109,9 @@ def look(pid: int) -> KernelView | None:
     )
 
 
-def look_with_children(pid: int) -> KernelView | None:
+def view_with_children(pid: int) -> KernelView | None:
     """The same, with the processor time and the bytes of all below it: a loader may do its work."""
-    view = look(pid)
+    view = view_of(pid)
     if view is None:
         return None
     served_read, served_written = _served(pid)
@@ -119,7 +119,7 @@ def look_with_children(pid: int) -> KernelView | None:
     cpu_s, printed = view.cpu_s, printed - served_written
     memory = view.memory_bytes
     for child in _descendants(pid):
-        below = look(child)
+        below = view_of(child)
         if below is not None:
             cpu_s, io_bytes = cpu_s + below.cpu_s, io_bytes + below.io_bytes
             printed += below.written_bytes

@@ -29,7 +29,7 @@ class StackMeans(Struct, frozen=True):
     loop: Loop
     lane: Lane
     """For files."""
-    look_lane: Lane
+    process_lane: Lane
     """For looks at processes, which may be stuck."""
     spawner: int
     """The process that the workers are children of."""

@@ -56,11 +56,11 @@ class UsageWatch(Struct):
 
     seen: dict[int, tuple[float, float]] = field(default_factory=dict)
 
-    def look(self, pids: Iterable[int]) -> dict[int, ProcessUsage]:
+    def read(self, pids: Iterable[int]) -> dict[int, ProcessUsage]:
         """In a lane: those of them that are there."""
         now, found, seen = time.monotonic(), {}, {}
         for pid in pids:
-            view = kernel.look_with_children(pid)
+            view = kernel.view_with_children(pid)
             if view is None:
                 continue
             before = self.seen.get(pid)
@@ -73,7 +73,7 @@ class UsageWatch(Struct):
         return found
 
 
-def look_at_machine() -> MachineUsage:
+def read_machine() -> MachineUsage:
     """In a lane."""
     try:
         load = os.getloadavg()[0] / (os.cpu_count() or 1)

@@ -103,7 +103,7 @@ class Watch:
         """Where it is made to say what it does."""
         self.uses: dict[str, set[str]] = {}
         """What was imported ahead of its time, with the variables that it has used."""
-        self.look: Callable[[], None] = lambda: None
+        self.tell_too_early: Callable[[], None] = lambda: None
         """In a worker: tell of such that it has changed since."""
         self._finder = Finder(self._begins)
         sys.meta_path.insert(0, self._finder)
@@ -168,10 +168,10 @@ class Watch:
 
         self._tell = tell if folders else None
         if self.uses:
-            self.look = too_early(channel, at_first, self.uses)
+            self.tell_too_early = too_early(channel, at_first, self.uses)
 
     def _begins(self, name: str) -> None:
-        self.look()
+        self.tell_too_early()
         if self._tell is not None and name not in sys.modules:
             self._tell(name)
 

@@ -181,7 +181,7 @@ def run(order: PreparedWorker) -> None:
         _let_interpreter_print(error)
         raise
     finally:
-        order.watch.look()
+        order.watch.tell_too_early()
 
 
 def leave_sys_modules() -> None:
