@@ -137,6 +137,4 @@ def _sentences_of(step: Step) -> list[str]:
             sentences.append(effect.text)
             if effect.about:
                 sentences.append(f"this node{effect.text.removeprefix(effect.about)}")
-        elif type(effect).__name__ == "Announce":
-            sentences.append(effect.text)
     return sentences

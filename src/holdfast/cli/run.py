@@ -16,7 +16,7 @@ TYPE_CHECKING = False  # As in `typing`, which the spawner's start does not wait
 if TYPE_CHECKING:
     from holdfast.core.node.io import NodeStarted
     from holdfast.core.policy.config import JobConfig
-    from holdfast.node.secrets import Secrets
+    from holdfast.engine.secrets import Secrets
     from holdfast.observe.event_handlers import EventLog
     from holdfast.processes.output.stream_plans import Layout
 
@@ -165,7 +165,7 @@ def secrets_of(config: JobConfig, secret: dict[str, str]) -> Secrets | None:
     """A job of one node needs none, and does not wait for what reads them."""
     if config.max_nodes == 1:
         return None
-    from holdfast.node.secret_sources import read_secrets
+    from holdfast.engine.secrets import read_secrets
 
     environ = {**os.environ, **secret}
     return read_secrets(config.security.token_file, config.rendezvous.options, environ)
