@@ -456,7 +456,7 @@ class NodeSupervisor:
                 if self._monitor is not None:
                     self._monitor.find_unexited(ends=effect.ends)
             case ListStuck():
-                self._group.request(messages.ListStuck())
+                self._group.request(messages.ReportStuck())
             case EndSpawner():
                 self._end_spawner()
             case KillSpawner():

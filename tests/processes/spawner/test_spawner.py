@@ -25,10 +25,10 @@ from holdfast.processes.stdlib_only.private_messages import (
     InCommon,
     Kill,
     LeaseOver,
-    ListStuck,
     Message,
     Preload,
     Preloaded,
+    ReportStuck,
     Shutdown,
     Signal,
     SpawnerIsUp,
@@ -158,7 +158,7 @@ def test_a_signal_goes_to_those_who_are_named(spawner) -> None:
     spawner.ask(Signal(number=int(signal.SIGTERM), names=["other", "nobody"]))
     exited = spawner.next(Exited)
     assert (exited.name, exited.status) == ("other", -signal.SIGTERM)
-    spawner.ask(ListStuck())
+    spawner.ask(ReportStuck())
     assert len(spawner.next(Stuck).processes) == 1
 
 
@@ -174,7 +174,7 @@ def test_a_worker_that_is_paused_stays_so_until_it_is_to_go_on_or_to_end(spawner
 
     send(signal.SIGSTOP)
     send(signal.SIGWINCH)  # Only tells it something, later.
-    spawner.ask(ListStuck())  # Is answered once both have been sent.
+    spawner.ask(ReportStuck())  # Is answered once both have been sent.
     spawner.next(Stuck)
     until(lambda: state() == "T")
     send(signal.SIGCONT)
@@ -372,7 +372,7 @@ def test_a_fork_by_a_zygote_that_has_just_died_holds_on_to_nothing(
         until(lambda pid=zygote: not is_running(pid))
         os.kill(spawner.pid, signal.SIGCONT)
         assert spawner.next(ZygoteEnded)
-        spawner.ask(ListStuck())
+        spawner.ask(ReportStuck())
         spawner.next(Stuck)  # All that came before is done.
         spawner.heard.clear()
     assert os.listdir(f"/proc/{spawner.pid}/fd") == before
@@ -454,7 +454,7 @@ def test_a_message_of_the_zygote_is_not_waited_for_twice(spawner, tmp_path, is_r
     spawner.connection.flush_blocking()
     assert spawner.next(Preloaded).reason == "first taken"
     assert spawner.next(Exited).name == "one"
-    spawner.ask(ListStuck())
+    spawner.ask(ReportStuck())
     assert spawner.next(Stuck)
 
 

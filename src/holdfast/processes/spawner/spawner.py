@@ -216,7 +216,7 @@ class Spawner:
             case messages.Kill():
                 self.killing, self.killed_for = True, request.round
                 self.kill_below()
-            case messages.ListStuck():
+            case messages.ReportStuck():
                 self.list_stuck()
             case messages.Shutdown():
                 self.end_when_all_is_gone()

@@ -154,7 +154,7 @@ class Kill(Message):
     round: int = 0
 
 
-class ListStuck(Message):
+class ReportStuck(Message):
     pass
 
 
