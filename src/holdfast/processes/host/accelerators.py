@@ -1,15 +1,12 @@
 """How many accelerators this machine has for us, found without PyTorch.
 
-Rules
-- What is there is read from device files and sysfs. A program is asked (`nvidia-smi -L`)
-  only where the driver is present but its device files are not, as under WSL.
-- What is there and what we may use are two things: the variables with which users hide
-  devices are honoured as the drivers do. CUDA stops reading its list at the first entry
-  that names no device, and takes a list with a repetition for an empty one.
+- What is there is read from device files and sysfs. `nvidia-smi -L` is asked only where the driver
+  is present but its device files are not, as under WSL.
+- The variables with which users hide devices are honoured as the drivers do. CUDA stops reading its
+  list at the first entry that names no device, and takes a list with a repetition for an empty one.
 - `gpu` is what PyTorch calls `cuda`: NVIDIA, else AMD. `xpu` is Intel. `auto` tries all of
   them and falls back to the CPUs that this process may run on. An Intel GPU that is part of
-  the processor counts for `xpu` where nothing better is there, and never for `auto`:
-  almost every desktop has one, and nobody means it.
+  the processor counts for `xpu` where nothing better is there, and never for `auto`.
 - Every answer says in words what was counted, and why nothing else was.
 """
 

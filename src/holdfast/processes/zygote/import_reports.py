@@ -2,14 +2,12 @@
 
 It is seen by a finder of ours, the first on `sys.meta_path`, which finds nothing itself: no frame
 of it is on the stack while a module is loaded, and what imports nothing pays nothing. (An audit
-hook is called at every `id()`, which takes it twenty times as long.) In the zygote the same watch
-tells when a module is loaded that has to be watched itself: `tempfile` then says before it makes a
-folder or a file, which no module may do for all workers at once.
+hook is called at every `id()`.) In the zygote the same watch tells when a module is loaded that has
+to be watched itself: `tempfile` then says before it makes a folder or a file, which no module may
+do for all workers at once.
 
 Told is the outermost: if `a` imports `b`, that is `a`. One packet each, as `worker.channel` has it;
-one that cannot be sent at once is not sent.
-
-Standard library only: for the zygote.
+one that cannot be sent at once is not sent. Standard library only: for the zygote.
 """
 
 from __future__ import annotations
