@@ -56,7 +56,7 @@ from holdfast.engine.engine import Engine
 from holdfast.observe.journal import Journal
 from holdfast.observe.live_history import LiveHistory
 from holdfast.observe.story import StoryEvent
-from holdfast.processes.monitoring.usage import (
+from holdfast.processes.monitoring.kernel import (
     MachineUsage,
     ProcessUsage,
     UsageWatch,

@@ -78,7 +78,7 @@ from holdfast.processes.failures import PATIENCE_S, with_details, with_evidence
 from holdfast.processes.host.oom import OutOfMemoryWatch
 from holdfast.processes.host.reserved_ports import ReservedPort, another_port
 from holdfast.processes.monitoring.monitor import Monitor, WatchedRound, places_told
-from holdfast.processes.monitoring.stack_files import StackMeans
+from holdfast.processes.monitoring.pages import StackMeans
 from holdfast.processes.output.console import Console
 from holdfast.processes.output.log_files import Lane, close_file
 from holdfast.processes.output.output import (

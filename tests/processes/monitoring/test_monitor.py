@@ -13,7 +13,7 @@ from holdfast.core.node.io import NodeEvent, StepReported
 from holdfast.core.policy.standings import WorkerProgress
 from holdfast.core.protocol.model import Ranks
 from holdfast.processes.monitoring.monitor import Monitor, WatchedRound
-from holdfast.processes.monitoring.stack_files import StackMeans
+from holdfast.processes.monitoring.pages import StackMeans
 from holdfast.processes.output.log_files import AT_ONCE
 from holdfast.runtime.loop import EventLoop
 from holdfast.worker.page import AT, DONE, HAS_STEP, STEP, VARIABLE, open_page

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from holdfast.processes.monitoring import usage
-from holdfast.processes.monitoring.usage import UsageWatch, read_accelerators, read_machine
+from holdfast.processes.monitoring import kernel as usage
+from holdfast.processes.monitoring.kernel import UsageWatch, read_accelerators, read_machine
 
 from ...waiting import once
 

@@ -36,8 +36,7 @@ from holdfast.core.policy.config import Oversight
 from holdfast.core.protocol.bounds import LINE_MOST, clean, cut
 from holdfast.core.protocol.messages import PLACES_MOST, FrameGroup
 from holdfast.core.protocol.model import Ranks
-from holdfast.processes.monitoring.pages import RoundPages, Sign
-from holdfast.processes.monitoring.stack_files import StackFiles, StackMeans
+from holdfast.processes.monitoring.pages import RoundPages, Sign, StackFiles, StackMeans
 from holdfast.runtime.loop import Cancellable
 from holdfast.worker.page import VARIABLE
 

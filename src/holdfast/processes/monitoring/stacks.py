@@ -42,7 +42,7 @@ from holdfast.core.policy.stacks import (
 )
 from holdfast.processes.monitoring import kernel
 from holdfast.processes.monitoring.debugger import Debugger
-from holdfast.processes.monitoring.stack_files import SIGNAL, StackFiles, StackMeans
+from holdfast.processes.monitoring.pages import SIGNAL, StackFiles, StackMeans
 from holdfast.processes.stdlib_only import linux
 
 if TYPE_CHECKING:
