@@ -56,11 +56,11 @@ from holdfast.engine.engine import Engine
 from holdfast.observe.journal import Journal
 from holdfast.observe.live_history import LiveHistory
 from holdfast.observe.story import StoryEvent
-from holdfast.processes.monitoring.usage import (
+from holdfast.processes.monitoring.kernel import (
     MachineUsage,
     ProcessUsage,
     UsageWatch,
-    look_at_machine,
+    read_machine,
 )
 from holdfast.processes.output.recent import OutputBlock, OutputWanted
 from holdfast.processes.supervisor import NodeSupervisor
@@ -186,7 +186,7 @@ class RequestHandlers:
         host = self._engine.state.host
 
         def look() -> tuple[dict[int, ProcessUsage], MachineUsage]:
-            return self._usage.look(pids), look_at_machine()
+            return self._usage.read(pids), read_machine()
 
         def looked(found: tuple[dict[int, ProcessUsage], MachineUsage]) -> None:
             used, machine = found
