@@ -149,7 +149,7 @@ def test_a_crash_is_told_with_its_place() -> None:
         '  File "/job/train.py", line 66 in segfault\n'
     )
     crash = failure(status=ExitStatus(signal=11), traceback=stack)
-    assert telling_line(crash) == "in ctypes.string_at at train.py:66"
+    assert telling_line(crash) == "in ctypes.string_at at train.py:66 (segfault)"
 
 
 def test_a_worker_that_never_was_is_told_apart() -> None:

@@ -21,6 +21,7 @@ def failure(
     message: str = OWN,
     status: ExitStatus = RAISED,
     stopped: bool = False,
+    traceback: str = "",
     **details: object,
 ) -> Failure:
     return Failure(
@@ -32,7 +33,7 @@ def failure(
         pid=100 + rank,
         status=status,
         observed_at=at,
-        error=ErrorDetail(message),
+        error=ErrorDetail(message, traceback),
         stopped_by_us=stopped,
         **details,  # type: ignore[arg-type]
     )
@@ -268,7 +269,9 @@ def test_of_a_collective_that_timed_out_the_rank_that_did_not_come_is_named() ->
         "rank 2 on here",
         "likely",
     )
-    assert found.why.startswith("ranks 0, 1 and 3 waited in a collective until the time was over")
+    assert found.why == (
+        "ranks 0, 1 and 3 waited 1800 s for rank 2, and only that one had not failed"
+    )
 
 
 def test_a_time_out_alone_singles_nobody_out() -> None:
@@ -293,8 +296,7 @@ def test_a_rank_that_was_found_in_no_collective_is_the_one_that_did_not_come() -
     found = blame_of(first, *rest)
     assert (found.who, found.certainty) == ("rank 2 on here", "likely")
     assert found.why == (
-        "ranks 0 and 1 waited in a collective until the time was over; "
-        "it was in tokenize at data.py:4"
+        "ranks 0 and 1 waited 1800 s for rank 2, which was in tokenize at data.py:4"
     )
     cause = name((first, *rest))
     assert cause is not None
@@ -309,6 +311,60 @@ def test_a_rank_in_another_collective_than_the_rest_is_the_one_that_did_not_come
         failure(0, message=TIMED_OUT), *rest, located(2, "in barrier at train.py:9", True)
     )
     assert (found.who, found.certainty) == ("rank 2 on here", "likely")
+
+
+def raised_at(function: str, line: int, message: str = TIMED_OUT) -> dict[str, str]:
+    """What a rank leaves that gave up waiting there."""
+    trace = f"""Traceback (most recent call last):
+  File "/job/train.py", line {line}, in train
+    the line
+  File "/x/site-packages/torch/distributed/distributed_c10d.py", line 3252, in {function}
+    work.wait()
+{message}"""
+    return {"message": message, "traceback": trace}
+
+
+def test_where_all_gave_up_the_one_in_another_collective_is_named() -> None:
+    found = blame_of(
+        failure(0, 1.0, **raised_at("barrier", 9)),
+        failure(1, 1.1, **raised_at("all_reduce", 5)),
+        failure(2, 1.1, **raised_at("barrier", 9, LOST)),
+        failure(3, 1.1, **raised_at("barrier", 9)),
+    )
+    assert (found.kind, found.who) == ("collectives that differ", "rank 1 on here")
+    assert found.why == (
+        "it waited in all_reduce at train.py:5, and ranks 0, 2 and 3 in barrier at train.py:9"
+    )
+
+
+def test_where_all_gave_up_in_pairs_nobody_is_named() -> None:
+    there, here = raised_at("barrier", 9), raised_at("all_reduce", 5)
+    found = blame_of(*(failure(n, 1.0 + n, **(there if n < 2 else here)) for n in range(4)))
+    assert (found.kind, found.certainty) == ("collective timed out", "unclear")
+
+
+def test_a_rank_that_was_not_found_is_suspected_before_one_at_another_place() -> None:
+    found = blame_of(
+        failure(0, 1.0, **raised_at("barrier", 9)),
+        failure(1, 1.1, **raised_at("all_reduce", 5)),
+        failure(2, 1.1, **raised_at("barrier", 9)),
+        failure(3, **STOPPED),
+    )
+    assert found.who == "rank 3 on here"
+
+
+def test_a_rank_that_fails_by_itself_after_others_gave_up_is_why_they_did() -> None:
+    late = failure(2, 3.0, message="MemoryError")
+    found = blame_of(*(failure(n, 1.0, **raised_at("barrier", 9)) for n in (0, 1)), late)
+    assert (found.kind, found.who) == ("out of memory", "rank 2 on here")
+    assert found.why == "ranks 0 and 1 waited 1800 s for rank 2, which then failed by itself"
+
+
+def test_an_error_that_a_time_out_led_to_is_not_its_cause() -> None:
+    after = raised_at("barrier", 9)["traceback"] + "\nDuring handling of that: step failed"
+    led_to = failure(2, 3.0, message="TrainingError: step failed", traceback=after)
+    found = blame_of(*(failure(n, 1.0, **raised_at("barrier", 9)) for n in (0, 1)), led_to)
+    assert (found.kind, found.certainty) == ("collective timed out", "unclear")
 
 
 def test_two_ranks_that_were_elsewhere_are_both_suspects() -> None:

@@ -46,8 +46,8 @@ from holdfast.core.policy.stacks import (
     grouped,
     in_words,
     is_waiting,
+    not_in_collective,
     odd_one,
-    place_of,
 )
 
 FACTOR = 5.0
@@ -204,7 +204,8 @@ def judge(watch: HangWatch, stacks: Iterable[WorkerStack]) -> HangVerdict:
     ]
     groups = grouped(known.values())
     needs_cause = not (_gave_signs(watch) or watch.is_long)
-    moving, unclear = _moving(watch, known, everybody=needs_cause)
+    absent = {one.rank for group in not_in_collective(groups) for one in group.stacks}
+    moving, unclear = _moving(watch, known, absent, everybody=needs_cause)
     was = watch.hangs or watch.may_hang
     watch.hangs = watch.may_hang = False
     if working or moving or not watch.workers:
@@ -238,7 +239,7 @@ def _look_anew(watch: HangWatch) -> None:
 
 
 def _moving(
-    watch: HangWatch, known: dict[int, WorkerStack], everybody: bool
+    watch: HangWatch, known: dict[int, WorkerStack], absent: set[int], everybody: bool
 ) -> tuple[set[int], bool]:
     """Ranks in no collective that move (rule 5), and whether another look has to tell."""
     moving, unclear = set(), False
@@ -246,7 +247,7 @@ def _moving(
         stack = known.get(rank)
         if stack is None or not stack.frames:
             continue
-        in_collective = place_of(stack).in_collective
+        in_collective = rank not in absent
         if in_collective and not everybody:
             continue
         worker.in_collective = in_collective
@@ -261,7 +262,8 @@ def _moving(
 def _slow(watch: HangWatch, groups: tuple[StackGroup, ...], ranks: set[int]) -> str:
     """What is said of ranks that move while others wait for them; empty where it was said."""
     behind = [one for one in groups if any(stack.rank in ranks for stack in one.stacks)]
-    waiting = [one for one in groups if one.place.in_collective and one not in behind]
+    absent = not_in_collective(groups)
+    waiting = [one for one in groups if one not in absent and one not in behind]
     if not behind or not waiting or watch.told_slow:
         return ""
     watch.told_slow = True

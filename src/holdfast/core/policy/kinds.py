@@ -218,6 +218,11 @@ def is_timed_out(failure: Failure) -> bool:
     return _has_words_of(TIMED_OUT, _own_words(failure)) and kind_of(failure) == TIMED_OUT
 
 
+def sounds_timed_out(text: str) -> bool:
+    """Whether such words are anywhere in a text."""
+    return _has_words_of(TIMED_OUT, text)
+
+
 def own_cause(text: str) -> bool:
     """Whether words that sound like a lost peer name a fault of the worker's own machine."""
     return _has_words_of(NAME_NOT_RESOLVED, text) or _has_words_of(CERTIFICATE, text)

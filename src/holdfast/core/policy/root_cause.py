@@ -14,7 +14,8 @@ Rules
    its own; *unclear* where all that is known are symptoms.
 6. Ranks whose collective timed out came to it. To blame is one that did not come: the one that a
    monitored barrier names, else the one that was found in no collective, or alone at its place,
-   when the round ended, else one that had not failed by then.
+   when the round ended, else one that had not failed by then. The place of one that failed is in
+   its traceback. One that failed with an error of its own after that time was late for that reason.
 
 The symptom is read from the text that the worker left, because there is no other place
 to read it from: libraries report a peer's death as a connection error of their own.
@@ -170,7 +171,8 @@ def blame(cause: Cause) -> Blame:
     if kind == kinds.COLLECTIVES:
         return _blame_for_collectives(cause)
     if kind == kinds.TIMED_OUT:
-        return _blame_for_absence(cause)
+        late = _late(cause)
+        return _blame_for_absence(cause) if late is None else _blame_for_lateness(cause, late)
     certainty, why = _certainty(cause)
     may_differ = kind in (kinds.EXCEPTION, kinds.MISSING_MODULE) or kind in kinds.NATIVE
     if may_differ and not cause.also_failed:
@@ -203,8 +205,8 @@ def culprit(cause: Cause) -> Failure | None:
         return None
     if not waited_in_vain(cause.first):
         return cause.first
-    absent = _absent(cause)
-    return absent[0] if len(absent) == 1 else None
+    late, absent = _late(cause), _absent(cause)
+    return late or (absent[0] if len(absent) == 1 else None)
 
 
 def waited_in_vain(failure: Failure) -> bool:
@@ -216,40 +218,125 @@ def waited_in_vain(failure: Failure) -> bool:
     return is_timed_out(failure)
 
 
+class _Located(Struct, frozen=True):
+    """A rank, and where it was when a collective timed out."""
+
+    failure: Failure
+    place: str
+    in_collective: bool
+
+
+def _located(cause: Cause) -> list[_Located]:
+    """Those of which that is known: they were asked, or failed while they waited."""
+    found = [_place_of(one) for one in cause.everybody]
+    return [one for one in found if one is not None]
+
+
+def _place_of(failure: Failure) -> _Located | None:
+    if failure.place:
+        return _Located(failure, failure.place, failure.in_collective)
+    if not (lost_a_peer(failure) or waited_in_vain(failure)):
+        return None
+    from holdfast.core.policy import stacks
+
+    frames = stacks.read_traceback(failure.error.traceback)
+    if not frames:
+        return None
+    place = stacks.where(stacks.WorkerStack(failure.rank, frames=frames))
+    return _Located(failure, place, in_collective=True)
+
+
 def _absent(cause: Cause) -> tuple[Failure, ...]:
     """Ranks that may not have come to a collective, by what is known best (rule 6)."""
     from holdfast.core.policy.collectives import absent_ranks
 
     named = absent_ranks(cause.failed)
-    located = [one for one in cause.everybody if one.place]
-    places = [one.place for one in located]
-    alone = [one for one in located if places.count(one.place) == 1]
+    located = _located(cause)
+    odd = _alone(located)
     return (
         tuple(one for one in cause.everybody if one.rank in named)
-        or tuple(one for one in located if not one.in_collective)
-        or (tuple(alone) if len(alone) == 1 and len(located) > 1 else cause.stopped)
+        or tuple(one.failure for one in located if not one.in_collective)
+        or tuple(one for one in cause.stopped if not one.place)
+        or (cause.stopped if odd is None else (odd.failure,))
     )
+
+
+def _alone(located: list[_Located]) -> _Located | None:
+    """The only one that nobody else was with."""
+    places = [one.place for one in located]
+    alone = [one for one in located if places.count(one.place) == 1]
+    return alone[0] if len(alone) == 1 and len(located) > 1 else None
+
+
+def _late(cause: Cause) -> Failure | None:
+    """The only one that failed for itself, though others had given up waiting before."""
+    own = [
+        one
+        for one in cause.also_failed
+        if one.error.message and not waited_in_vain(one) and not _follows(one)
+    ]
+    return own[0] if len(own) == 1 and not _absent(cause) else None
+
+
+def _follows(failure: Failure) -> bool:
+    """Whether its error was raised while it handled that of a lost or absent peer."""
+    from holdfast.core.policy.kinds import sounds_timed_out
+
+    text = failure.error.traceback
+    return bool(re.search(LOST_PEER, text, re.IGNORECASE)) or sounds_timed_out(text)
+
+
+def _blame_for_lateness(cause: Cause, late: Failure) -> Blame:
+    from holdfast.core.policy.kinds import kind_of
+
+    missed = [one for one in cause.failed if one is not late]
+    why = f"{_waited(missed, f'rank {late.rank}')}, which then failed by itself"
+    return Blame(kind_of(late), f"rank {late.rank} on {late.host}", "likely", cut(why))
 
 
 def _blame_for_absence(cause: Cause) -> Blame:
     """A collective timed out: those that failed came to it, so another rank is to blame."""
-    from holdfast.core.policy.kinds import TIMED_OUT
+    from holdfast.core.policy.kinds import COLLECTIVES, TIMED_OUT
 
     first, absent = cause.first, _absent(cause)
+    located = _located(cause)
+    waiting = [one.failure for one in located if one.in_collective]
     came = [
         one
         for one in cause.everybody
-        if one not in absent and (one.in_collective or one not in cause.stopped)
+        if one not in absent and (one in waiting or one not in cause.stopped)
     ]
-    why = f"{_ranks(came or [first])} waited in a collective until the time was over"
+    who = f"rank {first.rank} on {first.host}"
     if not absent:
-        return Blame(TIMED_OUT, f"rank {first.rank} on {first.host}", "unclear", cut(why))
+        why = f"{_waited(came or [first], 'others')}; nothing tells which rank did not come"
+        return Blame(TIMED_OUT, who, "unclear", cut(why))
     if len(absent) > 1:
         who = f"one of {_ranks(list(absent))}"
-        return Blame(TIMED_OUT, who, "unclear", cut(f"{why}; these had not failed"))
+        why = f"{_waited(came or [first], 'others')}; these had not failed"
+        return Blame(TIMED_OUT, who, "unclear", cut(why))
     who = f"rank {absent[0].rank} on {absent[0].host}"
-    where = f"it was {absent[0].place}" if absent[0].place else "only it had not failed"
-    return Blame(TIMED_OUT, who, "likely", cut(f"{why}; {where}"))
+    its = next((one for one in located if one.failure is absent[0]), None)
+    waited = _waited(came or [first], f"rank {absent[0].rank}")
+    if its is None:
+        return Blame(TIMED_OUT, who, "likely", cut(f"{waited}, and only that one had not failed"))
+    if not its.in_collective or its is not _alone(located):
+        return Blame(TIMED_OUT, who, "likely", cut(f"{waited}, which was {its.place}"))
+    places = {one.place for one in located if one is not its}
+    theirs = next(iter(places)) if len(places) == 1 else "elsewhere"
+    why = f"it waited {its.place}, and {_ranks(came)} {theirs}"
+    return Blame(COLLECTIVES, who, "likely", cut(why))
+
+
+_WAITED = re.compile(r"(?:waiting|after|ran for) (\d{1,9}) ?(ms|milliseconds|s|seconds)\b")
+
+
+def _waited(failures: list[Failure], whom: str) -> str:
+    """Who waited, and for how long, by the words of those that gave up."""
+    texts = (one.error.message or one.stderr_tail for one in failures)
+    found = [match for text in texts if (match := _WAITED.search(text))]
+    seconds = [float(one[1]) / (1000 if one[2].startswith("m") else 1) for one in found]
+    how_long = f"{max(seconds):.0f} s" if seconds else "until the time was over"
+    return f"{_ranks(failures)} waited {how_long} for {whom}"
 
 
 def _certainty(cause: Cause) -> tuple[Certainty, str]:
