@@ -431,6 +431,7 @@ class NodeSupervisor:
             self.logs.attempt(assignment.restart_count),
             self._longest_waits,
             self._run_left_s(),
+            assignment.master.port,
         )
         means = StackMeans(
             self._loop,

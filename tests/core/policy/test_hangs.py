@@ -197,6 +197,19 @@ def test_a_rank_that_moves_a_little_and_never_spoke_is_no_cause(moves: dict[str,
         group.run(lambda _: moment(group.now), LOOK_S)
 
 
+def test_a_rank_that_works_while_most_wait_for_it_is_told_of_once_as_slow() -> None:
+    def moment(at: float) -> list[WorkerSight]:
+        return [WorkerSight(rank, cpu_s=at if rank == 2 else 0.0) for rank in range(4)]
+
+    group = Group().run(moment, FLOOR_S + 10)
+    assert group.suspicions == 1
+    verdict = group.judged(ONE_ELSEWHERE)
+    assert not verdict.hangs
+    assert verdict.slow.startswith("slow, but moving: rank 2 is in evaluate at train.py:77")
+    group.run(lambda at: moment(FLOOR_S + 10 + at), 4 * FLOOR_S)
+    assert group.suspicions == 1
+
+
 def test_a_rank_that_gives_no_stack_may_be_anywhere() -> None:
     group = Group().still(FLOOR_S + 10, age_s=None)
     for _ in range(4):

@@ -27,7 +27,9 @@ Rules
    `unsaid_s`. Such a group is told of, and never restarted. After the floor it is only a part of
    what the coordinator needs: it tells of it where stacks show whom the others wait for. Each
    worker has to be at the same place in three looks for that. Such verdicts are repeated, less and
-   less often: what was said before another rank ended is void.
+   less often: what was said before another rank ended is void. Where at least half of them stand
+   still and wait for others that work, that is told once, as of a slow rank: an endless loop looks
+   the same from outside.
 8. A suspicion that its stacks do not bear out is not raised again before twice the time has passed.
    A verdict stands until somebody moves, and is told once.
 """
@@ -180,9 +182,15 @@ def look(watch: HangWatch, seen: Iterable[WorkerSight], now: float) -> Finding:
     )
     if has_gone_on or not _all_beyond(watch, found):
         was = watch.hangs or watch.may_hang
-        watch.hangs = watch.may_hang = watch.is_long = watch.told_slow = False
+        watch.hangs = watch.may_hang = watch.is_long = False
         watch.patience_s = 0.0
-        return "movement" if was else "nothing"
+        if was or not _most_are_idle(watch, found):
+            watch.told_slow = False
+            return "movement" if was else "nothing"
+        if watch.told_slow or now < watch.not_before:
+            return "nothing"
+        watch.not_before = now + watch.terms.floor_s
+        return "suspicion"
     if before.keys() != watch.workers.keys():
         _look_anew(watch)
     if not watch.is_long and _is_long(watch):
@@ -206,10 +214,12 @@ def judge(watch: HangWatch, stacks: Iterable[WorkerStack]) -> HangVerdict:
     needs_cause = not (_gave_signs(watch) or watch.is_long)
     absent = {one.rank for group in not_in_collective(groups) for one in group.stacks}
     moving, unclear = _moving(watch, known, absent, everybody=needs_cause)
+    if needs_cause:
+        moving |= {rank for rank, one in watch.workers.items() if not _is_idle(watch, one)}
     was = watch.hangs or watch.may_hang
     watch.hangs = watch.may_hang = False
     if working or moving or not watch.workers:
-        slow = "" if needs_cause else _slow(watch, groups, {*working, *moving})
+        slow = _slow(watch, groups, {*working, *moving})
         return HangVerdict(False, in_words(groups), slow=slow, is_void=was)
     if unclear:
         watch.not_before = watch.patience_s = 0.0
@@ -306,6 +316,18 @@ def _all_beyond(watch: HangWatch, found: list[WorkerSight]) -> bool:
     if some_gave_signs:
         found = [one for one in found if one.age_s is not None]
     return all(_is_beyond(watch, one) for one in found)
+
+
+def _most_are_idle(watch: HangWatch, found: list[WorkerSight]) -> bool:
+    """Whether at least half of a group that never gave a sign may wait for the others."""
+    if any(one.age_s is not None or one.state in HELD_STATES or one.traced for one in found):
+        return False
+    idle = sum(_is_idle(watch, watch.workers[one.rank]) for one in found)
+    return 0 < len(found) <= 2 * idle
+
+
+def _is_idle(watch: HangWatch, worker: Stillness) -> bool:
+    return worker.last is not None and _is_beyond(watch, worker.last)
 
 
 def _is_beyond(watch: HangWatch, one: WorkerSight) -> bool:

@@ -8,12 +8,17 @@ What may not be read is left out.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import suppress
+from types import MappingProxyType
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.protocol.bounds import PATH_MOST, clean, cut
+from holdfast.processes.monitoring.sockets import moved_by
+
+_NOTHING: Mapping[int, int] = MappingProxyType({})
 
 FILE_CALLS = {
     "x86_64": (0, 1, 17, 18, 19, 20, 40, 44, 45, 46, 47, 73, 74, 75, 77, 78, 217, 277, 285),
@@ -109,8 +114,11 @@ def look(pid: int) -> KernelView | None:
     )
 
 
-def look_with_children(pid: int) -> KernelView | None:
-    """The same, with the processor time and the bytes of all below it: a loader may do its work."""
+def look_with_children(pid: int, sent: Mapping[int, int] = _NOTHING) -> KernelView | None:
+    """The same, with the processor time and the bytes of all below it: a loader may do its work.
+
+    `sent` is what connections have moved (`monitoring.sockets`).
+    """
     view = look(pid)
     if view is None:
         return None
@@ -118,10 +126,12 @@ def look_with_children(pid: int) -> KernelView | None:
     io_bytes, printed = view.io_bytes - served_read - served_written, view.written_bytes
     cpu_s, printed = view.cpu_s, printed - served_written
     memory = view.memory_bytes
+    io_bytes += moved_by(pid, sent)
     for child in _descendants(pid):
         below = look(child)
         if below is not None:
-            cpu_s, io_bytes = cpu_s + below.cpu_s, io_bytes + below.io_bytes
+            cpu_s += below.cpu_s
+            io_bytes += below.io_bytes + moved_by(child, sent)
             printed += below.written_bytes
             memory += below.memory_bytes
     sums = {"cpu_s": cpu_s, "io_bytes": io_bytes, "written_bytes": printed, "memory_bytes": memory}
