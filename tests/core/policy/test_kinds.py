@@ -94,6 +94,7 @@ def test_an_exception_is_of_the_kind_that_its_words_say(row: str) -> None:
         (6, "abort"),
         (7, "bus error"),
         (9, "killed from outside"),
+        (15, "killed from outside"),
         (31, "forbidden system call"),
         (10, "signal"),
     ],

@@ -242,6 +242,14 @@ def test_where_all_lost_a_peer_nobody_is_sure() -> None:
     assert (found.kind, found.certainty) == ("lost connection", "unclear")
 
 
+def test_the_address_of_the_peer_that_was_lost_is_told() -> None:
+    lost = [f"RuntimeError: Connection closed by peer [10.0.0.{n}]:4096" for n in (2, 3)]
+    assert (
+        "lost a connection to 10.0.0.2;" in blame_of(*(failure(n, n, lost[0]) for n in (0, 1))).why
+    )
+    assert "lost a connection;" in blame_of(*(failure(n, n, lost[n]) for n in (0, 1))).why
+
+
 def test_who_ended_too_early_is_named_and_not_who_missed_it() -> None:
     early = (EarlyEnd(3, step=4, host="there"),)
     found = blame_of(failure(0, 1.0, message=LOST, ended_before=early))
@@ -270,7 +278,7 @@ def test_of_a_collective_that_timed_out_the_rank_that_did_not_come_is_named() ->
         "likely",
     )
     assert found.why == (
-        "ranks 0, 1 and 3 waited 1800 s for rank 2, and only that one had not failed"
+        "ranks 0, 1 and 3 waited 1800 s for rank 2, and nobody knows where that one was"
     )
 
 

@@ -60,6 +60,12 @@ GATHER = (
     StackFrame(f"{TORCH}/fsdp/_fully_shard/_fsdp_param_group.py", 300, "unshard"),
     USER,
 )
+NEW_GROUP = (
+    StackFrame(f"{TORCH}/distributed_c10d.py", 2169, "_new_process_group_helper"),
+    StackFrame(f"{TORCH}/distributed_c10d.py", 5863, "new_group"),
+    StackFrame(f"{TORCH}/c10d_logger.py", 97, "wrapper"),
+    USER,
+)
 DUMP = f'''\
 Thread 0x00007f1 (most recent call first):
   File "/usr/lib/python3.11/threading.py", line 327 in wait
@@ -147,7 +153,7 @@ def test_who_is_in_a_collective_waits(frames: tuple[StackFrame, ...], waits: boo
 @pytest.mark.parametrize(
     ("frames", "function"),
     [(BACKWARD, "backward"), (LOADER, "DataLoader"), (GATHER, "FSDP"), (QUEUE, "threading.wait"),
-     (LOCK, "before"), (ALL_REDUCE, "all_reduce")],
+     (LOCK, "before"), (ALL_REDUCE, "all_reduce"), (NEW_GROUP, "new_group")],
 )  # fmt: skip
 def test_a_hidden_wait_is_named_by_what_the_program_called(
     frames: tuple[StackFrame, ...], function: str
@@ -183,7 +189,7 @@ def outlier(*frames: tuple[StackFrame, ...]) -> int | None:
 
 
 @pytest.mark.parametrize("elsewhere", [LOCK, QUEUE, LOADER, LOAD_BATCH])
-@pytest.mark.parametrize("collective", [BACKWARD, GATHER, ALL_REDUCE])
+@pytest.mark.parametrize("collective", [BACKWARD, GATHER, ALL_REDUCE, NEW_GROUP])
 def test_a_rank_in_no_collective_is_the_outlier(
     collective: tuple[StackFrame, ...], elsewhere: tuple[StackFrame, ...]
 ) -> None:

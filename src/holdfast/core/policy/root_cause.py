@@ -13,8 +13,9 @@ Rules
    the same way; *likely* where one was first of several, or was the only one with an error of
    its own; *unclear* where all that is known are symptoms.
 6. Ranks whose collective timed out came to it. To blame is one that did not come: the one that a
-   monitored barrier names, else the one that was found in no collective, or alone at its place,
-   when the round ended, else one that had not failed by then. The place of one that failed is in
+   monitored barrier names, else the one that was found in no collective when the round ended, else
+   the one whose key in the store was missing, else one that had not failed by then, else the only
+   one at another place. The place of one that failed is in
    its traceback. One that failed with an error of its own after that time was late for that reason.
 
 The symptom is read from the text that the worker left, because there is no other place
@@ -163,7 +164,8 @@ def blame(cause: Cause) -> Blame:
         who = f"rank {end.rank}{f' on {end.host}' if end.host else ''}"
         return Blame(kinds.ENDED_EARLY, who, "likely", cut(why))
     if lost_a_peer(first):
-        why = "all that failed only lost a connection; it was the first that was seen"
+        lost = f"all that failed only lost a connection{_to_whom(cause)}"
+        why = cut(f"{lost}; it was the first that was seen")
         return Blame(kinds.LOST_PEER, who, "unclear", why)
     kind = kinds.kind_of(first)
     if kind == kinds.RUN_TIME:
@@ -182,6 +184,16 @@ def blame(cause: Cause) -> Blame:
         if differs:
             return Blame(kinds.VERSIONS, who, "likely", cut(f"{differs}; {why}"))
     return Blame(kind, who, certainty, cut(why))
+
+
+_PEER = re.compile(r"peer \[?([0-9a-fA-F.:]{2,45}[0-9a-fA-F])\]?(?::\d+)?")
+
+
+def _to_whom(cause: Cause) -> str:
+    """The peer's address, where all that name one name the same."""
+    texts = (one.error.message or one.stderr_tail for one in cause.failed)
+    named = {found[1] for text in texts for found in _PEER.finditer(text)}
+    return f" to {named.pop()}" if len(named) == 1 else ""
 
 
 def _blame_for_collectives(cause: Cause) -> Blame:
@@ -248,14 +260,16 @@ def _place_of(failure: Failure) -> _Located | None:
 
 def _absent(cause: Cause) -> tuple[Failure, ...]:
     """Ranks that may not have come to a collective, by what is known best (rule 6)."""
-    from holdfast.core.policy.collectives import absent_ranks
+    from holdfast.core.policy.collectives import absent_ranks, ranks_in_keys
 
-    named = absent_ranks(cause.failed)
+    named, in_keys = absent_ranks(cause.failed), ranks_in_keys(cause.failed)
     located = _located(cause)
     odd = _alone(located)
+    came = {one.failure.rank for one in located if one.in_collective}
     return (
         tuple(one for one in cause.everybody if one.rank in named)
         or tuple(one.failure for one in located if not one.in_collective)
+        or tuple(one for one in cause.everybody if one.rank in in_keys and one.rank not in came)
         or tuple(one for one in cause.stopped if not one.place)
         or (cause.stopped if odd is None else (odd.failure,))
     )
@@ -318,7 +332,9 @@ def _blame_for_absence(cause: Cause) -> Blame:
     its = next((one for one in located if one.failure is absent[0]), None)
     waited = _waited(came or [first], f"rank {absent[0].rank}")
     if its is None:
-        return Blame(TIMED_OUT, who, "likely", cut(f"{waited}, and only that one had not failed"))
+        return Blame(
+            TIMED_OUT, who, "likely", cut(f"{waited}, and nobody knows where that one was")
+        )
     if not its.in_collective or its is not _alone(located):
         return Blame(TIMED_OUT, who, "likely", cut(f"{waited}, which was {its.place}"))
     places = {one.place for one in located if one is not its}

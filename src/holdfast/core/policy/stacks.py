@@ -55,7 +55,7 @@ _COLLECTIVES = frozenset(
     {"all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "all_to_all",
      "all_to_all_single", "barrier", "monitored_barrier", "broadcast", "broadcast_object_list",
      "gather", "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter", "send", "recv",
-     "irecv", "wait", "synchronize", "init_process_group", "new_group", "split_group",
+     "irecv", "wait", "synchronize", "init_process_group",
      "Allreduce", "allreduce", "Barrier", "Recv", "Bcast"}
 )  # fmt: skip
 """Functions in which a worker does nothing but wait for other ranks."""
@@ -79,6 +79,8 @@ _HOMES = (
     _Home("/torch/distributed/fsdp/", "", "FSDP"),
     _Home("/torch/distributed/pipelining/", "", "pipeline"),
     _Home("/torch/distributed/distributed_c10d.py", "init_process_group", "init_process_group"),
+    _Home("/torch/distributed/distributed_c10d.py", "new_group", "new_group"),
+    _Home("/torch/distributed/distributed_c10d.py", "split_group", "split_group"),
     _Home("/torch/utils/data/dataloader.py", "", "DataLoader", collective=False),
 )
 _PASSED_ON = re.compile(r"/torch/(?:distributed/|_ops\.py$|utils/_contextlib\.py$)")
