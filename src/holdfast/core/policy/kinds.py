@@ -185,7 +185,7 @@ ADVICE = {
     AGENT_ENDED: "somebody killed `holdfast run` there, or the machine started anew",
     SPAWNER_ENDED: "somebody killed a process of Holdfast's there, or memory ran out",
     LOST_NODE: "is that machine up, and can it be reached from the coordinator's?",
-    VERSIONS: "install the same versions on all machines",
+    VERSIONS: "install the same versions on all machines, and start the program in the same way",
     **{row.kind: row.advice for row in BY_WORDS},
     **dict(BY_SIGNAL.values()),
 }

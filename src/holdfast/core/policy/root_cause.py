@@ -177,12 +177,16 @@ def blame(cause: Cause) -> Blame:
         return _blame_for_absence(cause) if late is None else _blame_for_lateness(cause, late)
     certainty, why = _certainty(cause)
     may_differ = kind in (kinds.EXCEPTION, kinds.MISSING_MODULE) or kind in kinds.NATIVE
-    if may_differ and not cause.also_failed:
-        from holdfast.core.policy.versions import difference
+    if may_differ:
+        from holdfast.core.policy.versions import difference, odd_host
 
-        differs = difference(first, (*cause.victims, *cause.stopped))
-        if differs:
-            return Blame(kinds.VERSIONS, who, "likely", cut(f"{differs}; {why}"))
+        if not cause.also_failed:
+            differs = difference(first, cause.everybody)
+            if differs:
+                return Blame(kinds.VERSIONS, who, "likely", cut(f"{differs}; {why}"))
+        elif (odd := odd_host(cause.everybody)) is not None:
+            who = f"rank {odd[0].rank} on {odd[0].host}"
+            return Blame(kinds.VERSIONS, who, "likely", cut(f"{odd[1]}; {why}"))
     return Blame(kind, who, certainty, cut(why))
 
 
