@@ -56,7 +56,7 @@ class Crowd:
         self._path, self._seen = path, 0
         self._journal = Journal(path, header, limit_bytes=1 << 40)
         ports = Ports(ManualClock(), NoProcesses(), self._journal, say=lambda text: None)
-        coordinating = Engine(job, "host-0", "host", ports).place.coordinating
+        coordinating = Engine(job, "host-0", "host", ports).link.coordinating
         assert coordinating is not None, "a node without a network coordinates"
         self._coordinating = coordinating
 
