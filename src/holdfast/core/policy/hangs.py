@@ -17,7 +17,8 @@ Rules
    last look, or to want a processor; unless the worker is in a function that only waits for others:
    those may spin.
    A rank in no collective is slow, and not hung, as long as it moves: it uses a processor, reads or
-   writes, or its stack is not the same in three looks. Who waits for it is told so, once, and
+   writes, or its stack is not the same in three looks. What moved last less than the floor ago may
+   do so again: an upload to a slow server moves in bursts. Who waits for it is told so, once, and
    nothing is done. One that sits in a lock, a sleep or a read does none of these.
 6. Who is in the hands of the kernel does not hang: it waits for a device and cannot be woken, is
    stopped by a signal, or a debugger holds it.
@@ -116,6 +117,8 @@ class Stillness(Struct):
     works: bool = True
     moves: bool = True
     """Since the look before (rule 5)."""
+    unmoved_s: float = 0.0
+    """How long it has not moved."""
     frames: tuple[StackFrame, ...] = ()
     """Where it was when it was last asked, since it last gave a sign."""
     same: int = 0
@@ -221,8 +224,9 @@ def judge(watch: HangWatch, stacks: Iterable[WorkerStack]) -> HangVerdict:
     if working or moving or not watch.workers:
         slow = _slow(watch, groups, {*working, *moving})
         return HangVerdict(False, in_words(groups), slow=slow, is_void=was)
-    if unclear:
-        watch.not_before = watch.patience_s = 0.0
+    wait_s = _until_unmoved_s(watch, absent)
+    if unclear or wait_s > 0.0:
+        watch.not_before, watch.patience_s = (watch.looked_at or 0.0) + wait_s, 0.0
         return HangVerdict(False, in_words(groups), is_void=was)
     if needs_cause and any(not (one in known and known[one].frames) for one in watch.workers):
         return HangVerdict(False, in_words(groups), is_void=was)
@@ -269,6 +273,14 @@ def _moving(
     return moving, unclear
 
 
+def _until_unmoved_s(watch: HangWatch, absent: set[int]) -> float:
+    """How long until ranks in no collective have not moved for the floor."""
+    left = [
+        watch.terms.floor_s - watch.workers[one].unmoved_s for one in absent & set(watch.workers)
+    ]
+    return max(0.0, *left) if left else 0.0
+
+
 def _slow(watch: HangWatch, groups: tuple[StackGroup, ...], ranks: set[int]) -> str:
     """What is said of ranks that move while others wait for them; empty where it was said."""
     behind = [one for one in groups if any(stack.rank in ranks for stack in one.stacks)]
@@ -303,6 +315,7 @@ def _take(worker: Stillness, one: WorkerSight, elapsed_s: float, counted_s: floa
     if one.age_s is None:
         woken = one.switches - last.switches
         worker.moves = worker.moves or woken > SWITCHES * elapsed_s + SWITCHES_OF_LOOKS
+    worker.unmoved_s = 0.0 if worker.moves else worker.unmoved_s + counted_s
     used_s, read_or_written = one.cpu_s - worker.moved.cpu_s, one.io_bytes - last.io_bytes
     is_busy = used_s > BUSY_SHARE * worker.still_s or read_or_written > BUSY_BYTES
     worker.works = is_busy or one.state == "R"
