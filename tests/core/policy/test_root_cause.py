@@ -242,6 +242,21 @@ def test_where_all_lost_a_peer_nobody_is_sure() -> None:
     assert (found.kind, found.certainty) == ("lost connection", "unclear")
 
 
+def test_a_connection_that_was_lost_outside_of_a_collective_is_the_cause() -> None:
+    refused = "ConnectionRefusedError: [Errno 111] Connection refused"
+    trace = f"""Traceback (most recent call last):
+  File "/job/train.py", line 7, in read_config
+    socket.create_connection(server)
+{refused}"""
+    found = blame_of(
+        failure(0, 1.0, **raised_at("all_reduce", 5, LOST)),
+        failure(1, 1.1, message=refused, traceback=trace),
+        failure(2, 1.2, **raised_at("all_reduce", 5, LOST)),
+    )
+    assert (found.kind, found.who, found.certainty) == ("exception", "rank 1 on here", "likely")
+    assert "ranks 0 and 2 lost one in a collective" in found.why
+
+
 def test_the_address_of_the_peer_that_was_lost_is_told() -> None:
     lost = [f"RuntimeError: Connection closed by peer [10.0.0.{n}]:4096" for n in (2, 3)]
     assert (

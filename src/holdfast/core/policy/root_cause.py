@@ -3,7 +3,8 @@
 Rules
 1. A worker that we stopped is *stopped*, however it ended.
 2. A worker that ended with the symptom of a lost peer is a *victim*, of a failure without
-   that symptom if there is one, else of the first that was observed.
+   that symptom if there is one, else of the only one that has it from elsewhere than a collective,
+   else of the first that was observed.
 3. Of what remains, the one that was observed first is named. It is "first observed", not
    "guilty": that is all that an observer can know.
 4. Where all that failed lost a peer, or waited for one until the time was over or the whole job
@@ -74,10 +75,24 @@ def name(failures: Iterable[Failure]) -> Cause | None:
     if not own:
         return None
     clean = [failure for failure in own if not lost_a_peer(failure)]
-    first = clean[0] if clean else own[0]
+    first = clean[0] if clean else _in_no_collective(own) or own[0]
     victims = tuple(f for f in own if f is not first and lost_a_peer(f))
     also_failed = tuple(f for f in own if f is not first and not lost_a_peer(f))
     return Cause(first, also_failed, victims, stopped)
+
+
+def _in_no_collective(lost: list[Failure]) -> Failure | None:
+    """Of those that lost a connection, the only one that did so elsewhere than in a collective."""
+    from holdfast.core.policy import stacks
+
+    frames = [(one, stacks.read_traceback(one.error.traceback)) for one in lost]
+    places = [
+        (one, stacks.place_of(stacks.WorkerStack(one.rank, frames=found)))
+        for one, found in frames
+        if found
+    ]
+    outside = [one for one, place in places if not place.in_collective]
+    return outside[0] if len(outside) == 1 < len(places) else None
 
 
 def lost_a_peer(failure: Failure) -> bool:
@@ -164,6 +179,11 @@ def blame(cause: Cause) -> Blame:
         who = f"rank {end.rank}{f' on {end.host}' if end.host else ''}"
         return Blame(kinds.ENDED_EARLY, who, "likely", cut(why))
     if lost_a_peer(first):
+        if _in_no_collective(list(cause.failed)) is first:
+            why = (
+                f"its connection was to none of the others: {_ranks(list(cause.victims))} lost one"
+            )
+            return Blame(kinds.EXCEPTION, who, "likely", cut(f"{why} in a collective"))
         lost = f"all that failed only lost a connection{_to_whom(cause)}"
         why = cut(f"{lost}; it was the first that was seen")
         return Blame(kinds.LOST_PEER, who, "unclear", why)
