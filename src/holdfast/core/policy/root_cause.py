@@ -13,11 +13,8 @@ Rules
 5. The certainty is told with its reason: *certain* where nobody else failed on its own, or all in
    the same way; *likely* where one was first of several, or was the only one with an error of
    its own; *unclear* where all that is known are symptoms.
-6. Ranks whose collective timed out came to it. To blame is one that did not come: the one that a
-   monitored barrier names, else the one that was found in no collective when the round ended, else
-   the one whose key in the store was missing, else one that had not failed by then, else the only
-   one at another place. The place of one that failed is in
-   its traceback. One that failed with an error of its own after that time was late for that reason.
+6. Of a collective that timed out, another rank is to blame than those that failed
+   (`core.policy.absence`).
 
 The symptom is read from the text that the worker left, because there is no other place
 to read it from: libraries report a peer's death as a connection error of their own.
@@ -81,18 +78,14 @@ def name(failures: Iterable[Failure]) -> Cause | None:
     return Cause(first, also_failed, victims, stopped)
 
 
-def _in_no_collective(lost: list[Failure]) -> Failure | None:
+def _in_no_collective(lost: Iterable[Failure]) -> Failure | None:
     """Of those that lost a connection, the only one that did so elsewhere than in a collective."""
-    from holdfast.core.policy import stacks
+    from holdfast.core.policy.stacks import place_of_error
 
-    frames = [(one, stacks.read_traceback(one.error.traceback)) for one in lost]
-    places = [
-        (one, stacks.place_of(stacks.WorkerStack(one.rank, frames=found)))
-        for one, found in frames
-        if found
-    ]
-    outside = [one for one, place in places if not place.in_collective]
-    return outside[0] if len(outside) == 1 < len(places) else None
+    places = [(one, place_of_error(one.error.traceback)) for one in lost]
+    known = [(one, place) for one, place in places if place is not None]
+    outside = [one for one, place in known if not place.in_collective]
+    return outside[0] if len(outside) == 1 < len(known) else None
 
 
 def lost_a_peer(failure: Failure) -> bool:
@@ -175,15 +168,15 @@ def blame(cause: Cause) -> Blame:
             return Blame(kinds.EXTRA_STEP, who, "likely", cut(why))
         end = first.ended_before[0]
         missed = [first, *(one for one in cause.also_failed if _missed_somebody(one))]
-        why = f"{early_ends(first)}, and {_ranks([*missed, *cause.victims])} waited for it in vain"
+        others = ranks_in_words([*missed, *cause.victims])
+        why = f"{early_ends(first)}, and {others} waited for it in vain"
         who = f"rank {end.rank}{f' on {end.host}' if end.host else ''}"
         return Blame(kinds.ENDED_EARLY, who, "likely", cut(why))
     if lost_a_peer(first):
-        if _in_no_collective(list(cause.failed)) is first:
-            why = (
-                f"its connection was to none of the others: {_ranks(list(cause.victims))} lost one"
-            )
-            return Blame(kinds.EXCEPTION, who, "likely", cut(f"{why} in a collective"))
+        if _in_no_collective(cause.failed) is first:
+            others = ranks_in_words(cause.victims)
+            why = f"it was in no collective, in which {others} lost a connection"
+            return Blame(kinds.EXCEPTION, who, "likely", cut(why))
         lost = f"all that failed only lost a connection{_to_whom(cause)}"
         why = cut(f"{lost}; it was the first that was seen")
         return Blame(kinds.LOST_PEER, who, "unclear", why)
@@ -193,8 +186,9 @@ def blame(cause: Cause) -> Blame:
     if kind == kinds.COLLECTIVES:
         return _blame_for_collectives(cause)
     if kind == kinds.TIMED_OUT:
-        late = _late(cause)
-        return _blame_for_absence(cause) if late is None else _blame_for_lateness(cause, late)
+        from holdfast.core.policy import absence
+
+        return absence.blame(cause)
     certainty, why = _certainty(cause)
     may_differ = kind in (kinds.EXCEPTION, kinds.MISSING_MODULE) or kind in kinds.NATIVE
     if may_differ:
@@ -241,8 +235,9 @@ def culprit(cause: Cause) -> Failure | None:
         return None
     if not waited_in_vain(cause.first):
         return cause.first
-    late, absent = _late(cause), _absent(cause)
-    return late or (absent[0] if len(absent) == 1 else None)
+    from holdfast.core.policy.absence import absence
+
+    return absence(cause).culprit
 
 
 def waited_in_vain(failure: Failure) -> bool:
@@ -252,131 +247,6 @@ def waited_in_vain(failure: Failure) -> bool:
     from holdfast.core.policy.kinds import is_timed_out
 
     return is_timed_out(failure)
-
-
-class _Located(Struct, frozen=True):
-    """A rank, and where it was when a collective timed out."""
-
-    failure: Failure
-    place: str
-    in_collective: bool
-
-
-def _located(cause: Cause) -> list[_Located]:
-    """Those of which that is known: they were asked, or failed while they waited."""
-    found = [_place_of(one) for one in cause.everybody]
-    return [one for one in found if one is not None]
-
-
-def _place_of(failure: Failure) -> _Located | None:
-    if failure.place:
-        return _Located(failure, failure.place, failure.in_collective)
-    if not (lost_a_peer(failure) or waited_in_vain(failure)):
-        return None
-    from holdfast.core.policy import stacks
-
-    frames = stacks.read_traceback(failure.error.traceback)
-    if not frames:
-        return None
-    place = stacks.where(stacks.WorkerStack(failure.rank, frames=frames))
-    return _Located(failure, place, in_collective=True)
-
-
-def _absent(cause: Cause) -> tuple[Failure, ...]:
-    """Ranks that may not have come to a collective, by what is known best (rule 6)."""
-    from holdfast.core.policy.collectives import absent_ranks, ranks_in_keys
-
-    named, in_keys = absent_ranks(cause.failed), ranks_in_keys(cause.failed)
-    located = _located(cause)
-    odd = _alone(located)
-    came = {one.failure.rank for one in located if one.in_collective}
-    return (
-        tuple(one for one in cause.everybody if one.rank in named)
-        or tuple(one.failure for one in located if not one.in_collective)
-        or tuple(one for one in cause.everybody if one.rank in in_keys and one.rank not in came)
-        or tuple(one for one in cause.stopped if not one.place)
-        or (cause.stopped if odd is None else (odd.failure,))
-    )
-
-
-def _alone(located: list[_Located]) -> _Located | None:
-    """The only one that nobody else was with."""
-    places = [one.place for one in located]
-    alone = [one for one in located if places.count(one.place) == 1]
-    return alone[0] if len(alone) == 1 and len(located) > 1 else None
-
-
-def _late(cause: Cause) -> Failure | None:
-    """The only one that failed for itself, though others had given up waiting before."""
-    own = [
-        one
-        for one in cause.also_failed
-        if one.error.message and not waited_in_vain(one) and not _follows(one)
-    ]
-    return own[0] if len(own) == 1 and not _absent(cause) else None
-
-
-def _follows(failure: Failure) -> bool:
-    """Whether its error was raised while it handled that of a lost or absent peer."""
-    from holdfast.core.policy.kinds import sounds_timed_out
-
-    text = failure.error.traceback
-    return bool(re.search(LOST_PEER, text, re.IGNORECASE)) or sounds_timed_out(text)
-
-
-def _blame_for_lateness(cause: Cause, late: Failure) -> Blame:
-    from holdfast.core.policy.kinds import kind_of
-
-    missed = [one for one in cause.failed if one is not late]
-    why = f"{_waited(missed, f'rank {late.rank}')}, which then failed by itself"
-    return Blame(kind_of(late), f"rank {late.rank} on {late.host}", "likely", cut(why))
-
-
-def _blame_for_absence(cause: Cause) -> Blame:
-    """A collective timed out: those that failed came to it, so another rank is to blame."""
-    from holdfast.core.policy.kinds import COLLECTIVES, TIMED_OUT
-
-    first, absent = cause.first, _absent(cause)
-    located = _located(cause)
-    waiting = [one.failure for one in located if one.in_collective]
-    came = [
-        one
-        for one in cause.everybody
-        if one not in absent and (one in waiting or one not in cause.stopped)
-    ]
-    who = f"rank {first.rank} on {first.host}"
-    if not absent:
-        why = f"{_waited(came or [first], 'others')}; nothing tells which rank did not come"
-        return Blame(TIMED_OUT, who, "unclear", cut(why))
-    if len(absent) > 1:
-        who = f"one of {_ranks(list(absent))}"
-        why = f"{_waited(came or [first], 'others')}; these had not failed"
-        return Blame(TIMED_OUT, who, "unclear", cut(why))
-    who = f"rank {absent[0].rank} on {absent[0].host}"
-    its = next((one for one in located if one.failure is absent[0]), None)
-    waited = _waited(came or [first], f"rank {absent[0].rank}")
-    if its is None:
-        return Blame(
-            TIMED_OUT, who, "likely", cut(f"{waited}, and nobody knows where that one was")
-        )
-    if not its.in_collective or its is not _alone(located):
-        return Blame(TIMED_OUT, who, "likely", cut(f"{waited}, which was {its.place}"))
-    places = {one.place for one in located if one is not its}
-    theirs = next(iter(places)) if len(places) == 1 else "elsewhere"
-    why = f"it waited {its.place}, and {_ranks(came)} {theirs}"
-    return Blame(COLLECTIVES, who, "likely", cut(why))
-
-
-_WAITED = re.compile(r"(?:waiting|after|ran for) (\d{1,9}) ?(ms|milliseconds|s|seconds)\b")
-
-
-def _waited(failures: list[Failure], whom: str) -> str:
-    """Who waited, and for how long, by the words of those that gave up."""
-    texts = (one.error.message or one.stderr_tail for one in failures)
-    found = [match for text in texts if (match := _WAITED.search(text))]
-    seconds = [float(one[1]) / (1000 if one[2].startswith("m") else 1) for one in found]
-    how_long = f"{max(seconds):.0f} s" if seconds else "until the time was over"
-    return f"{_ranks(failures)} waited {how_long} for {whom}"
 
 
 def _certainty(cause: Cause) -> tuple[Certainty, str]:
@@ -402,7 +272,7 @@ def _certainty(cause: Cause) -> tuple[Certainty, str]:
 
 def _first_of_several(first: Failure, others: tuple[Failure, ...]) -> tuple[Certainty, str]:
     if all(_likeness(one) == _likeness(first) for one in others):
-        return "certain", f"{_ranks(list(others))} failed in the same way"
+        return "certain", f"{ranks_in_words(others)} failed in the same way"
     last = max(one.observed_at for one in others)
     nearest = min(one.observed_at for one in others) - first.observed_at
     several = f"{len(others) + 1} ranks failed within {max(last - first.observed_at, 0.1):.1f} s"
@@ -415,9 +285,9 @@ def _what_then(cause: Cause) -> str:
     """What became of the others."""
     parts = []
     if cause.victims:
-        parts.append(f"{_ranks(list(cause.victims))} lost a connection")
+        parts.append(f"{ranks_in_words(cause.victims)} lost a connection")
     if cause.stopped:
-        parts.append(f"{_ranks(list(cause.stopped))} ran until stopped")
+        parts.append(f"{ranks_in_words(cause.stopped)} ran until stopped")
     return f"; {' and '.join(parts)}" if parts else ""
 
 
@@ -427,7 +297,7 @@ def _likeness(failure: Failure) -> tuple[object, ...]:
     return (re.sub(r"\d+", "#", line),) if line else (failure.status,)
 
 
-def _ranks(failures: list[Failure]) -> str:
+def ranks_in_words(failures: Iterable[Failure]) -> str:
     ranks = sorted(one.rank for one in failures)
     if len(ranks) == 1:
         return f"rank {ranks[0]}"

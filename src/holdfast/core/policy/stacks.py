@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -174,6 +175,19 @@ def read_traceback(text: str) -> tuple[StackFrame, ...]:
     _, _, last = text.rpartition("Traceback (most recent call last):")
     found = [match for line in last.splitlines() if (match := _FRAME.fullmatch(line))]
     return tuple(_frame_of(match) for match in reversed(found[-FRAMES_MOST:]))
+
+
+def place_of_error(traceback: str) -> StackPlace | None:
+    """Where an exception was raised; None where that is not told."""
+    frames, _, _ = traceback.rpartition("\n")
+    return _place_in(frames)
+
+
+@lru_cache(maxsize=64)
+def _place_in(frames: str) -> StackPlace | None:
+    """Of thousands of ranks most have the same frames."""
+    found = read_traceback(frames)
+    return place_of(WorkerStack(0, frames=found)) if found else None
 
 
 def _frame_of(found: re.Match[str]) -> StackFrame:
