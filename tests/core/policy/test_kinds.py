@@ -70,6 +70,8 @@ damaged file: EOFError: Ran out of input
 damaged file: RuntimeError: PytorchStreamReader failed reading zip archive
 collectives that differ: RuntimeError: Detected mismatch between collectives on ranks. Rank 1 is
 collective timed out: RuntimeError: [unbound_buffer.cc:81] Timed out waiting 1800000ms for recv
+collective timed out: RuntimeError: [pair.cc:534] Application timeout caused pair closure
+collective timed out: DistStoreError: Timed out in store based barrier on rank 0, for key: b:1
 stack overflow: RecursionError: maximum recursion depth exceeded
 accelerator error: RuntimeError: CUDA error: device-side assert triggered
 full shared memory: RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error.

@@ -109,7 +109,8 @@ BY_WORDS = (
                 r"(?:collective|watchdog|barrier).{0,80}time(?:d )?out|wait timeout after \d+ ?ms"
                 r"|failed to pass monitoredBarrier"
                 r"|Timed out waiting \d+ ?ms for (?:send|recv)"
-                r"|Timed out after \d+ seconds waiting for clients",
+                r"|Timed out after \d+ seconds waiting for clients"
+                r"|Application timeout caused pair closure|in store based barrier",
                 "see what kept that rank: the file of stacks says where each was"),
     WordsOfKind("accelerator error",
                 r"CUDA error|HIP error|device-side assert|uncorrectable ECC|Xid|NVML_ERROR",
