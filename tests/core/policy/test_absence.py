@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.core.policy.root_cause import name, summary
-from holdfast.core.protocol.model import Failure
+from holdfast.core.policy.root_cause import culprit, name, summary
+from holdfast.core.protocol.model import EarlyEnd, Failure
 
 from .test_root_cause import LOST, STOPPED, TIMED_OUT, blame_of, failure, raised_at
 
@@ -75,6 +75,26 @@ def test_where_all_gave_up_the_one_in_another_collective_is_named() -> None:
     assert found.why == (
         "it waited in all_reduce at train.py:5, and ranks 0, 2 and 3 in barrier at train.py:9"
     )
+
+
+def test_a_summary_says_what_the_cause_does() -> None:
+    cause = name([failure(n, 1.0, **raised_at("barrier", 9)) for n in (0, 2)])
+    assert cause is not None
+    assert "Timed out waiting" in summary(cause), "nobody is to blame"
+    odd = failure(1, 1.0, **raised_at("all_reduce", 5))
+    cause = name([odd, *cause.failed])
+    assert cause is not None
+    assert summary(cause) == (
+        "rank 1 on here waited in all_reduce at train.py:5, where no other rank was"
+    )
+
+
+def test_no_host_is_blamed_for_a_rank_that_had_ended() -> None:
+    first = failure(0, 1.0, message=TIMED_OUT, ended_before=(EarlyEnd(1, host="there"),))
+    cause = name([first, failure(2, **STOPPED)])
+    assert cause is not None
+    assert summary(cause).startswith("rank 1 on there had ended with exit code 0")
+    assert culprit(cause) is None
 
 
 def test_where_all_gave_up_in_pairs_nobody_is_named() -> None:

@@ -28,6 +28,7 @@ from holdfast.core.policy.kinds import COLLECTIVES, TIMED_OUT, kind_of, sounds_t
 from holdfast.core.policy.root_cause import (
     LOST_PEER,
     Cause,
+    describe,
     lost_a_peer,
     ranks_in_words,
     waited_in_vain,
@@ -61,6 +62,10 @@ class Absence(Struct, frozen=True):
         if self.late is not None:
             return self.late
         return self.suspects[0] if len(self.suspects) == 1 else None
+
+    def is_elsewhere(self, one: _Located) -> bool:
+        """Whether it was in another collective than all others."""
+        return one.in_collective and one.failure.rank == self.odd
 
 
 def absence(cause: Cause) -> Absence:
@@ -120,6 +125,23 @@ def _follows(failure: Failure) -> bool:
     )
 
 
+def summary(cause: Cause) -> str:
+    """Who did not come, in a few words; empty where that is not known."""
+    found = absence(cause)
+    if found.late is not None:
+        return describe(found.late)
+    if found.culprit is None:
+        return ""
+    rank = found.culprit.rank
+    who = f"rank {rank} on {found.culprit.host}"
+    its = found.located.get(rank)
+    if its is None:
+        return f"{who} did not come to a collective"
+    if found.is_elsewhere(its):
+        return f"{who} waited {its.place}, where no other rank was"
+    return f"{who} did not come to a collective: it was {its.place}"
+
+
 def blame(cause: Cause) -> Blame:
     """Whom to blame for it, and why."""
     found = absence(cause)
@@ -157,7 +179,7 @@ def _blame_one(found: Absence, absent: Failure, came: Sequence[Failure]) -> Blam
     if its is None:
         why = f"{waited}, and nobody knows where that one was"
         return Blame(TIMED_OUT, who, "likely", cut(why))
-    if not its.in_collective or found.odd != absent.rank:
+    if not found.is_elsewhere(its):
         return Blame(TIMED_OUT, who, "likely", cut(f"{waited}, which was {its.place}"))
     places = {one.place for one in found.located.values() if one is not its}
     theirs = next(iter(places)) if len(places) == 1 else "elsewhere"

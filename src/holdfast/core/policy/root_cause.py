@@ -100,11 +100,12 @@ def lost_a_peer(failure: Failure) -> bool:
 
 def summary(cause: Cause) -> str:
     """What ended a round, in a few words: the failure that came first, and whose doing it was."""
-    first, absent = cause.first, culprit(cause)
-    if absent is None or absent is first:
+    first = cause.first
+    if _missed_somebody(first) or lost_a_peer(first) or not waited_in_vain(first):
         return describe(first)
-    place = f": it was {absent.place}" if absent.place else ""
-    return f"rank {absent.rank} on {absent.host} did not come to a collective{place}"
+    from holdfast.core.policy import absence
+
+    return absence.summary(cause) or describe(first)
 
 
 def describe(failure: Failure) -> str:
@@ -231,7 +232,7 @@ def _blame_for_collectives(cause: Cause) -> Blame:
 
 def culprit(cause: Cause) -> Failure | None:
     """The failure that the cause singles out; None where it may be any of several."""
-    if lost_a_peer(cause.first):
+    if lost_a_peer(cause.first) or _missed_somebody(cause.first):
         return None
     if not waited_in_vain(cause.first):
         return cause.first
