@@ -610,6 +610,7 @@ class NodeSupervisor:
             self.logs.attempt(assignment.restart_count),
             self._longest_waits,
             self._run_left_s(),
+            assignment.master.port,
         )
         means = StackMeans(
             self._loop,
@@ -766,10 +767,10 @@ class NodeSupervisor:
         self.file_lane.do(partial(with_details, event, *left), complete)
 
     def _versions(self) -> str:
-        """In a lane: what workers here get of packages, to be compared with other nodes."""
+        """In a lane: packages and arguments of workers here, to be compared with other nodes."""
         from holdfast.processes.host.versions import of_workers
 
-        return of_workers(os.environ, self._program_folder)
+        return of_workers(os.environ, self._program_folder, self.config.program.arguments)
 
     def _on_store(self, message: messages.OfWorker) -> None:
         match message:

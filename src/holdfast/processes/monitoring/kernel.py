@@ -11,13 +11,17 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from holdfast.core.protocol.bounds import PATH_MOST, clean, cut
+from holdfast.processes.monitoring.sockets import moved_by
+
+_NOTHING: Mapping[int, int] = MappingProxyType({})
 
 FILE_CALLS = {
     "x86_64": (0, 1, 17, 18, 19, 20, 40, 44, 45, 46, 47, 73, 74, 75, 77, 78, 217, 277, 285),
@@ -113,8 +117,11 @@ def view_of(pid: int) -> KernelView | None:
     )
 
 
-def view_with_children(pid: int) -> KernelView | None:
-    """The same, with the processor time and the bytes of all below it: a loader may do its work."""
+def view_with_children(pid: int, sent: Mapping[int, int] = _NOTHING) -> KernelView | None:
+    """The same, with the processor time and the bytes of all below it: a loader may do its work.
+
+    `sent` is what connections have moved (`monitoring.sockets`).
+    """
     view = view_of(pid)
     if view is None:
         return None
@@ -122,10 +129,12 @@ def view_with_children(pid: int) -> KernelView | None:
     io_bytes, printed = view.io_bytes - served_read - served_written, view.written_bytes
     cpu_s, printed = view.cpu_s, printed - served_written
     memory = view.memory_bytes
+    io_bytes += moved_by(pid, sent)
     for child in _descendants(pid):
         below = view_of(child)
         if below is not None:
-            cpu_s, io_bytes = cpu_s + below.cpu_s, io_bytes + below.io_bytes
+            cpu_s += below.cpu_s
+            io_bytes += below.io_bytes + moved_by(child, sent)
             printed += below.written_bytes
             memory += below.memory_bytes
     sums = {"cpu_s": cpu_s, "io_bytes": io_bytes, "written_bytes": printed, "memory_bytes": memory}

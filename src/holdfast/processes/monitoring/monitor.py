@@ -139,6 +139,8 @@ class WatchedRound(Struct, frozen=True):
     """By phase, the longest waits of earlier rounds."""
     run_left_s: float | None = None
     """Of the time for the whole run, where there is a limit to that."""
+    store_port: int = 0
+    """Of PyTorch's store, as its clients reach it."""
 
 
 class Monitor:
@@ -495,7 +497,8 @@ class Monitor:
 
         watched = self._round.oversight
         terms = HangTerms(watched.hang_after_s, watched.hang_unsaid_s, watched.hang_check_s)
-        return HangChecks(terms, self._round.excuses, self._means.process_lane, self._on_finding)
+        lane, port = self._means.process_lane, self._round.store_port
+        return HangChecks(terms, self._round.excuses, lane, self._on_finding, port)
 
     def _on_finding(self, finding: Finding) -> None:
         if self._is_closed:
