@@ -205,11 +205,7 @@ class RequestHandlers:
     def _logs_after(self, request: LogsAsked, tell: Reply) -> None:
         recent, ranks = self._supervisor.recent, frozenset(request.ranks)
         after = request.after.get(self._engine.state.name, 0)
-        files = tuple(
-            cut(f"rank {rank}: {file}")
-            for (rank, _), file in sorted(recent.files.items())
-            if not ranks or rank in ranks
-        )
+        files = tuple(map(cut, recent.named_files(ranks)))
 
         def told(blocks: list[OutputBlock], last: int) -> None:
             packed = tuple(
@@ -228,7 +224,8 @@ class RequestHandlers:
         return self._feed
 
     def _history(self) -> HistoryTold:
-        book = self._live.book(self._engine.clock.now())
+        now = self._engine.clock.now()
+        book = self._live.book(now)
         parts_s: dict[str, float] = dict(book.parts_s.items())
         return HistoryTold(
             sum(parts_s.values()),
@@ -236,6 +233,8 @@ class RequestHandlers:
             book.reports_steps,
             tuple(map(_pack, self._live.history.spans()[-ROUNDS_TOLD_MOST:])),
             tuple(map(_pack, book.interruptions[-ROUNDS_TOLD_MOST:])),
+            self._live.history.pace or None,
+            self._live.step_age_s(now),
         )
 
     def _events_after(self, request: EventsAsked, tell: Reply) -> None:

@@ -173,6 +173,9 @@ class Agent:
             self._open_dashboard()
         self._open_health_port()
         self._open_traces()
+        output = self.config.output
+        if self.logs.temporary is not None and (output.redirects or output.redirects_default):
+            self._messages.say(f"output of workers goes to files in {self.logs.root}")
         self.post(started)
         self._keep_journal_up()
         self._loop.run_until(lambda: self._engine.outcome is not None)
@@ -342,7 +345,8 @@ class Agent:
         if tells_nothing and not self._print_report:
             files.do(self._kept.remove_if_untouched)
         else:
-            files.do(partial(self._kept.end, self._record(outcome, known)))
+            last = self.supervisor.recent.the_last()
+            files.do(partial(self._kept.end, self._record(outcome, known), last))
         self._wait_for_disks()
 
     def _record(self, outcome: Outcome, known: Summary) -> kept_runs.RunRecord:

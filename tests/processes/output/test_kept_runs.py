@@ -10,7 +10,8 @@ import pytest
 
 from holdfast.processes.output import kept_runs
 from holdfast.processes.output.kept_runs import KeptRun, RunRecord, keep
-from holdfast.processes.output.log_layout import JobLogs, create_job_logs
+from holdfast.processes.output.log_layout import JobLogs, create_job_logs, only_our_records
+from holdfast.processes.output.recent import LastOutput, OutputBlock
 
 RECORD = RunRecord("job", "node", "host", 1.7e9, 3.0, "succeeded", "all workers succeeded", 0)
 Begin = Callable[..., tuple[JobLogs, KeptRun]]
@@ -55,6 +56,15 @@ def test_a_run_that_has_ended_is_kept_with_how_it_ended(begin: Begin) -> None:
     assert not kept_runs.is_running(logs.temporary)
     assert kept_runs.record_of(logs.temporary) == RECORD
     assert kept_runs.folders()[0] == logs.temporary
+
+
+def test_what_workers_wrote_last_is_kept_and_is_no_reason_to_keep_a_run(begin: Begin) -> None:
+    logs, kept = begin()
+    assert logs.temporary is not None
+    output = LastOutput([OutputBlock(1, 5.0, 0, 1, b"hello\n")], ["rank 1: /logs/stdout.log"])
+    kept.end(RECORD, output)
+    assert kept_runs.output_of(logs.temporary) == output
+    assert only_our_records(logs.temporary)
 
 
 def test_only_the_user_can_read_it(begin: Begin) -> None:

@@ -244,6 +244,10 @@ class HistoryTold(Record, frozen=True):
     """Each an `observe.history.RoundSpan`."""
     interruptions: Annotated[tuple[Packed, ...], Meta(max_length=ROUNDS_TOLD_MOST)] = ()
     """Each an `observe.goodput.Interruption`."""
+    steps_per_s: Seconds | None = None
+    """How fast the furthest step grew, while steps were made."""
+    step_age_s: Seconds | None = None
+    """How long ago the furthest step of the present round was made."""
 
 
 class DashboardAsked(Record, frozen=True):

@@ -2,6 +2,7 @@
 
     <temporary>/holdfast_<unique>/<run>_<host>_<unique>/journal.jsonl
                                  /run.json    how it ended, in numbers
+                                 /output      what its workers wrote last
 
 Rules
 1. Each run has such a folder, closed to all other users. With --log-dir it holds a link to where
@@ -26,6 +27,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.processes.output.log_layout import (
+    OUTPUT,
     RECORD,
     JobLogs,
     make_temporary,
@@ -33,11 +35,14 @@ from holdfast.processes.output.log_layout import (
     remove_tree,
     temporary_folders,
 )
+from holdfast.processes.output.recent import LastOutput
 from holdfast.runtime.private_folder import is_ours, read_file, write_file
 
 KEPT_RUNS = 50
 KEPT_BYTES = 64 << 20
 RECORD_MOST = 1 << 16
+OUTPUT_MOST = 8 << 20
+NO_OUTPUT = LastOutput([], [])
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -66,9 +71,11 @@ class KeptRun:
     def __init__(self, folder: Path, lock: int) -> None:
         self._folder, self._lock = folder, lock
 
-    def end(self, record: RunRecord) -> None:
+    def end(self, record: RunRecord, output: LastOutput = NO_OUTPUT) -> None:
         """Write down how it ended, and make room for the next ones. It may wait for a disk."""
         with contextlib.suppress(OSError):
+            if output.blocks or output.files:
+                write_file(self._lock, OUTPUT, msgspec.msgpack.encode(output))
             write_file(self._lock, RECORD, msgspec.json.encode(record))
         prune(self._folder.parent)
         self._close()
@@ -140,6 +147,16 @@ def record_of(folder: Path) -> RunRecord | None:
         return msgspec.json.decode(content, type=RunRecord)
     except (OSError, ValueError, msgspec.MsgspecError):
         return None
+
+
+def output_of(folder: Path) -> LastOutput:
+    """What its workers wrote last, as far as it was kept."""
+    try:
+        with _opened(folder) as descriptor:
+            content, _ = read_file(descriptor, OUTPUT, OUTPUT_MOST)
+        return msgspec.msgpack.decode(content, type=LastOutput)
+    except (OSError, ValueError, msgspec.MsgspecError):
+        return NO_OUTPUT
 
 
 def prune(parent: Path) -> None:

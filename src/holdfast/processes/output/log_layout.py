@@ -36,6 +36,8 @@ _ANY_JOURNAL = r"journal(\.\d+)?\.jsonl"
 _ERROR_FILE = "error.json"
 RECORD = "run.json"
 """How the run ended (`processes.output.kept_runs`)."""
+OUTPUT = "output"
+"""What its workers wrote last."""
 _RUN_ID_LENGTH_MAX = 100
 _HOST_LENGTH_MAX = 63
 _UNIQUE_ATTEMPTS = 100
@@ -96,7 +98,7 @@ def only_our_records(tree: Path) -> bool:
     """
     for directory, _, names in os.walk(tree):
         for name in names:
-            if name in (_ERROR_FILE, RECORD) or re.fullmatch(_ANY_JOURNAL, name):
+            if name in (_ERROR_FILE, RECORD, OUTPUT) or re.fullmatch(_ANY_JOURNAL, name):
                 continue
             status = os.lstat(os.path.join(directory, name))
             if status.st_size > 0:
