@@ -25,8 +25,8 @@ from holdfast.core.protocol.messages import (
     WorkersProgressed,
 )
 from holdfast.core.protocol.model import Endpoint, ErrorDetail, ExitStatus, Failure, NodeInfo
-from holdfast.node.engine import Engine
-from holdfast.node.ports import Ports
+from holdfast.engine.engine import Engine
+from holdfast.engine.ports import Ports
 from holdfast.observe.journal import SCHEMA, Journal, JournalHeader
 
 SLOTS = 8
@@ -56,7 +56,7 @@ class Crowd:
         self._path, self._seen = path, 0
         self._journal = Journal(path, header, limit_bytes=1 << 40)
         ports = Ports(ManualClock(), NoProcesses(), self._journal, say=lambda text: None)
-        coordinating = Engine(job, "host-0", "host", ports).place.coordinating
+        coordinating = Engine(job, "host-0", "host", ports).link.coordinating
         assert coordinating is not None, "a node without a network coordinates"
         self._coordinating = coordinating
 

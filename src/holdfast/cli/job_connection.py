@@ -22,7 +22,7 @@ from holdfast.cli.table import MACHINES, OPTIONS, SECURITY
 from holdfast.cli.verbs import VerbParser
 from holdfast.core.policy.config import Program
 from holdfast.core.protocol.bounds import NAME_MOST, clean, cut
-from holdfast.node.secret_sources import read_secrets
+from holdfast.engine.secrets import read_secrets
 
 if TYPE_CHECKING:
     from holdfast.cli.jobs import ListedJob

@@ -69,9 +69,9 @@ def logs(asked: Namespace) -> None:
 
 def _show_last(ended: JobHasEnded, wanted: LogsWanted) -> None:
     """What was kept of a job that has ended."""
-    from holdfast.processes.output import kept_runs
+    from holdfast.processes.output import run_folders
 
-    kept = [kept_runs.output_of(Path(folder)) for folder in ended.job.folders]
+    kept = [run_folders.output_of(Path(folder)) for folder in ended.job.folders]
     if not any(one.blocks or one.files for one in kept):
         raise ended
     lines = LineMaker()

@@ -33,7 +33,7 @@ STATUS = job_parser(
     "are and how fast, what is being waited for, and what happened last.",
 )
 STATUS.add_argument("--json", action="store_true",
-                    help="the same for programs (docs/status-json.md)")  # fmt: skip
+                    help="the same for programs (docs/reference/status-json.md)")  # fmt: skip
 EVENTS = job_parser(
     "events",
     "Show what has happened to a job so far, one line for each event, as its coordinator knows "

@@ -1,4 +1,4 @@
-"""What `holdfast status --json` prints: a job with names for everything (docs/status-json.md)."""
+"""What `holdfast status --json` prints: a name for everything (docs/reference/status-json.md)."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def both(endpoint):
     families = {"::1": socket.AF_INET6, "127.0.0.1": socket.AF_INET, "fd99::9": socket.AF_INET6}
     return [Address(family, (number, 29400), endpoint) for number, family in families.items()]
 
-print(hosting.place_of(both(Endpoint("localhost", 29400))))
+print(hosting.location_of(both(Endpoint("localhost", 29400))))
 """
 
 

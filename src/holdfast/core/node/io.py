@@ -2,7 +2,8 @@
 
 Events are in the past tense and come from the node's shell or from the coordinator.
 Effects are in the imperative and are carried out by the shell; each one that completes
-comes back as an event.
+comes back as an event. Those that another machine of the node takes, or asks for, are in
+`core.border`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,13 @@ from typing import Literal
 
 from msgspec import field
 
-from holdfast.core.protocol.messages import EndedMember, FrameGroup, FromNode, ToNode
+from holdfast.core.border import CoordinatorLost as CoordinatorLost
+from holdfast.core.border import CoordinatorReached as CoordinatorReached
+from holdfast.core.border import Dial as Dial
+from holdfast.core.border import KnowEnded as KnowEnded
+from holdfast.core.border import Say as Say
+from holdfast.core.border import Told as Told
+from holdfast.core.protocol.messages import EndedMember, FrameGroup, FromNode
 from holdfast.core.protocol.model import (
     Assignment,
     Endpoint,
@@ -19,7 +26,6 @@ from holdfast.core.protocol.model import (
     ExitStatus,
     Outcome,
     Record,
-    Term,
 )
 
 # Events: what happened on this node.
@@ -330,19 +336,6 @@ class NodeTimerFired(Record, frozen=True):
     name: str
 
 
-class CoordinatorReached(Record, frozen=True):
-    """There is a connection to the coordinator, or it lives in this very process."""
-
-    hosting: bool = False
-
-
-class CoordinatorLost(Record, frozen=True):
-    """The connection ended, or could not be made. `permanent` where dialling again is no use."""
-
-    reason: str
-    permanent: bool = False
-
-
 class LeaseRanOut(Record, frozen=True):
     """The spawner is stopping the workers, because the lease is about to end."""
 
@@ -351,13 +344,6 @@ class LeaveAsked(Record, frozen=True):
     """Somebody wants the node to leave the job (`holdfast drain`)."""
 
     by: str
-
-
-class Told(Record, frozen=True):
-    """The coordinator said something, under this term."""
-
-    message: ToNode
-    term: Term = Term(1, 1)
 
 
 NodeEvent = (
@@ -458,12 +444,6 @@ class RemoveLivenessLocks(Record, frozen=True):
     """The job is over: nobody will ask this machine who was on it."""
 
 
-class KnowEnded(Record, frozen=True):
-    """Have whoever decides who leads know that these nodes have ended."""
-
-    nodes: tuple[str, ...]
-
-
 class StartWorkers(Record, frozen=True):
     """Start these local ranks of the round."""
 
@@ -536,10 +516,6 @@ class KillSpawner(Record, frozen=True):
     """SIGKILL to the spawner itself, and to all that comes up from below it; it ends then."""
 
 
-class Dial(Record, frozen=True):
-    """Find the coordinator; `CoordinatorReached` or `CoordinatorLost` follows."""
-
-
 class HangUp(Record, frozen=True):
     """Close a connection on which nothing comes any more. Nothing follows."""
 
@@ -565,12 +541,6 @@ class Report(Record, frozen=True):
     """Tell the coordinator; lost where there is no connection (see `core.protocol.messages`)."""
 
     message: FromNode
-
-
-class Say(Record, frozen=True):
-    """A line for the user."""
-
-    text: str
 
 
 class Finish(Record, frozen=True):
