@@ -77,6 +77,7 @@ if TYPE_CHECKING:
 NOT_THE_COORDINATOR = "this node is not the coordinator any more; ask again"
 _pack = msgspec.msgpack.Encoder().encode
 NO_DASHBOARD = "this node has no dashboard: it was started without --dashboard"
+FINISHED = ProcessUsage("finished")
 REPLY_FIRST_S = 0.1
 """How long a node that is to be killed lives on, so that its answer goes out."""
 NO_WORKERS = "no worker runs on this node now"
@@ -181,7 +182,7 @@ class RequestHandlers:
         return UnderWay()
 
     def _look_at_ranks(self, tell: Reply) -> None:
-        standings = self._supervisor.standings()
+        standings, finished = self._supervisor.standings(), self._supervisor.finished()
         pids = [one.pid for one in standings]
         host = self._engine.state.host
 
@@ -191,6 +192,7 @@ class RequestHandlers:
         def looked(found: tuple[dict[int, ProcessUsage], MachineUsage]) -> None:
             used, machine = found
             ranks = tuple(_rank(one, used[one.pid]) for one in standings if one.pid in used)
+            ranks += tuple(_rank(one, FINISHED) for one in finished)
             free, devices = machine.memory_free_bytes, machine.accelerators
             tell(RanksTold(host, ranks, machine.load, free, devices))
 

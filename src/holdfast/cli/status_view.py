@@ -25,6 +25,7 @@ WIDE = 1000
 """Where nothing has to fit."""
 NODES_SHOWN = 40
 SOME_RANKS = 8
+FINISHED = "finished"
 STRAGGLER_SHARE = 0.5
 """Who makes less than this share of the middle one's steps is marked, as `--help` says."""
 ALARM = "!"
@@ -108,7 +109,8 @@ def head(seen: Overview) -> list[str]:
     if pace := _pace(seen):
         lines.append(f"  {pace}")
     if job.stage == "running" and (overdue := seen.overdue()):
-        lines.append(f"{ALARM} {_overdue(overdue, len(seen.workers()))}")
+        running = sum(one.state != FINISHED for _, one in seen.workers())
+        lines.append(f"{ALARM} {_overdue(overdue, running)}")
     if job.max_restarts or job.restarts:
         lines.append(f"  restarts: {job.restarts} of {job.max_restarts}")
     if seen.history is not None and seen.history.total_s > 0:

@@ -130,7 +130,7 @@ class RankOverview(Struct, frozen=True, array_like=True):
     local_rank: Count
     pid: Number
     state: NameOrNone
-    """In words, as the kernel has it: "running", "stopped", "stuck in the kernel"."""
+    """In words: "running", "stopped", "stuck in the kernel", "finished"."""
     step: Number | None = None
     step_age_s: Seconds | None = None
     """How long ago it reported that."""
