@@ -122,6 +122,25 @@ class TimeSpan(Struct):
     end: float | None = None
 
 
+class NodeRun(Struct):
+    """When workers of one round ran on one node."""
+
+    round: int
+    start: float
+    end: float = float("inf")
+    """Infinite while they run, and where nobody told."""
+
+
+class NodeHistory(Struct):
+    """What one node that was fed did."""
+
+    start: float
+    end: float
+    runs: list[NodeRun] = field(default_factory=list)
+    has_finished: bool = False
+    """Whether its journal goes on to its own end."""
+
+
 class Activity(Struct, frozen=True):
     """What is being waited for: until when at the latest, where that is known."""
 
@@ -142,6 +161,7 @@ class History:
         self.outcome: Outcome | None = None
         self.finished: dict[str, Outcome] = {}
         """How each node ended that did."""
+        self.nodes: dict[str, NodeHistory] = {}
         self.rounds: list[RoundHistory] = []
         self.imports: list[TimeSpan] = []
         self.waits: list[TimeSpan] = []
@@ -235,6 +255,8 @@ class History:
         """Take a step of a node, at that time."""
         self.start = at if self.start is None else min(self.start, at)
         self.end = max(self.end, at)
+        known = self.nodes.setdefault(node, NodeHistory(at, at))
+        known.start, known.end = min(known.start, at), max(known.end, at)
         if isinstance(step, NodeStep):
             self._of_agent(node, at, step)
         elif isinstance(step, CoordinatorStep):
@@ -245,6 +267,8 @@ class History:
         self.start = moment
         self.rounds = [one for one in self.rounds if one.announced >= moment]
         self._by_number = {one.number: one for one in self.rounds}
+        for node in self.nodes.values():
+            node.runs = [one for one in node.runs if one.end > moment]
         for spans in (self.imports, self.waits, self.pauses):
             spans[:] = [one for one in spans if one.end is None or one.end > moment]
 
@@ -419,7 +443,10 @@ class History:
                 self.stragglers += 1
             case happened.DeadlineMissed(round=number):
                 self._stalled(number, is_hang=False)
+            case happened.SpawnerLost():
+                self._run_ended(node, at)
             case happened.AllGone(round=number) if self.rounds:
+                self._run_ended(node, at)
                 self._all_gone(number or self.rounds[-1].number, at)
                 if self._is("stopping"):
                     self.activity = Activity("forming the next round", at)
@@ -513,12 +540,23 @@ class History:
                 self._end_import(node, at)
             case happened.SignalWorkers(stops=True) | happened.KillEverything():
                 self._stops(node, at, event)
+            case happened.StartWorkers():
+                message = event.message if isinstance(event, happened.Told) else None
+                if isinstance(message, said.RunRound):
+                    self.nodes[node].runs.append(NodeRun(message.assignment.round, at))
             case happened.Report(message=said.WorkersSucceeded(round=number)):
+                self._run_ended(node, at)
                 self._has_succeeded(number, at)
             case happened.Finish(outcome=outcome):
+                self.nodes[node].has_finished = True
                 self.finished[node] = outcome
                 if self._config.max_nodes == 1:
                     self._close(at, outcome)
+
+    def _run_ended(self, node: str, at: float) -> None:
+        """No worker of the node's last round is left."""
+        for run in self.nodes[node].runs[-1:]:
+            run.end = min(at, run.end)
 
     def _stops(self, node: str, at: float, event: happened.NodeEvent) -> None:
         message = event.message if isinstance(event, happened.Told) else event
