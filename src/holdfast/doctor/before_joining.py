@@ -1,4 +1,4 @@
-"""Whether this node is fit to join a job: the built-in check, or a command of the user's.
+"""The check before a node joins a job (`--check`): the built-in one, or a command of the user's.
 
 Rules
 1. Only what is *broken* keeps a node out; what is doubtful is said, and the node joins.
@@ -30,7 +30,7 @@ AFTER_KILL_S = 5.0
 
 
 class Fitness(Struct, frozen=True):
-    """What came of the check."""
+    """The result of the check."""
 
     problem: str = ""
     """Why the node stays out; empty where it may join."""
@@ -50,7 +50,7 @@ def _read(config: JobConfig, environ: Mapping[str, str]) -> MachineFacts:
 
 
 def judge(facts: MachineFacts, config: JobConfig) -> Fitness:
-    """What keeps a node out, and what is only said."""
+    """Separate what keeps a node out from what is only said."""
     seen, workers = facts.accelerators, config.slots
     # Two workers on each card may be meant; seven cards for eight workers are not.
     odd = 0 < seen < workers and workers % seen != 0

@@ -1,4 +1,4 @@
-"""What is wrong, or may be, and how to mend it."""
+"""Findings: problems, certain or possible, and how to mend them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong between machines: the reports of all nodes go in, findings come out.
+"""Judging all nodes together: their reports go in, findings come out.
 
 Rules
 1. Versions that differ are named with who has which: the many in front, then the odd ones.
@@ -29,7 +29,7 @@ COMPARED_VARIABLES = ("NCCL_", "GLOO_", "TORCH_NCCL_", "UCX_", "FI_")
 
 
 class DialResult(Struct, frozen=True):
-    """What came of one node dialling another."""
+    """The result of one node dialling another."""
 
     to: Count
     """The other's place in the round."""
@@ -48,13 +48,13 @@ class Examined(Struct, frozen=True):
     facts: MachineFacts
     dials: Annotated[tuple[DialResult, ...], Meta(max_length=4096)] = ()
     knows: Annotated[dict[Short, Annotated[tuple[Short, ...], Few]], Meta(max_length=4096)] = {}
-    """What the names of the others mean there."""
+    """The addresses to which the names of the others resolve there."""
     shared: Line | None = None
     """Why the shared folder is not shared, as seen from there; empty where it is."""
 
 
 def names_of(reports: Sequence[Examined]) -> dict[int, str]:
-    """What each node is called: by its host, and by its place where two have one name."""
+    """A name for each node: its host, with its rank where two hosts have one name."""
     hosts = Counter(report.facts.names.host for report in reports)
     return {
         one.rank: one.facts.names.host
@@ -136,7 +136,7 @@ def versions(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Fin
 def _differing(
     reports: Sequence[Examined], names: dict[int, str], value: Callable[[MachineFacts], str]
 ) -> str:
-    """Who has what, the many first; empty where all have the same."""
+    """Each value with the nodes that have it, the most common first; empty where all agree."""
     by_value: dict[str, list[str]] = {}
     for report in reports:
         by_value.setdefault(value(report.facts), []).append(names[report.rank])

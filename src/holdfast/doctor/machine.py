@@ -1,4 +1,4 @@
-"""What is wrong with one machine: facts go in, findings come out, and nothing is looked at.
+"""Judging one machine: facts go in, findings come out, and nothing is read here.
 
 Rules
 1. *Broken* is what a job fails or hangs of for certain. Whatever may only be slow, or is wrong for
@@ -29,7 +29,7 @@ DISK_LEAST = 64 * MEGABYTE
 DISK_COMFORT = GIGABYTE
 FILES_LEAST = 1000
 SHARED_LEAST = 64 * MEGABYTE
-"""What a container has by default; data loaders and NCCL pass their data through it."""
+"""The default of containers; data loaders and NCCL pass their data through it."""
 SHARED_COMFORT = GIGABYTE
 MEMORY_LEAST = 256 * MEGABYTE
 OPEN_FILES_LEAST = 256

@@ -1,4 +1,4 @@
-"""What the doctor says: one page for people, or JSON for programs."""
+"""The doctor's page: for people, or as JSON for programs."""
 
 from __future__ import annotations
 

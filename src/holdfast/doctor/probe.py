@@ -58,7 +58,7 @@ T = TypeVar("T")
 
 
 class Peer(Struct, frozen=True):
-    """What a node tells first."""
+    """A node's first message."""
 
     rank: Count
     host: Host
@@ -155,7 +155,7 @@ class Probe:
         self._store.set(f"{what}/{self._seat.rank}", msgspec.msgpack.encode(said))
 
     def _hear(self, what: str, kind: type[T]) -> dict[int, T]:
-        """What the nodes tell, by rank, as far as they do in time."""
+        """The nodes' messages of one kind, by rank, as far as they come in time."""
         deadline = time.monotonic() + MEETING_S
         heard: dict[int, T] = {}
         for rank in range(self._seat.size):

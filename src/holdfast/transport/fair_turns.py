@@ -24,7 +24,7 @@ class FairTurns(Generic[P]):
             self._lines.setdefault(address, deque()).append(client)
 
     def take(self) -> P | None:
-        """Whose turn it is; its address is the last one then."""
+        """The next client; its address goes to the end of the line."""
         if not self._lines:
             return None
         address, line = self._lines.popitem(last=False)

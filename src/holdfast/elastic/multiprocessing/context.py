@@ -200,7 +200,7 @@ class PContext(ABC):
 
     @abstractmethod
     def _return_value(self, local_rank: int) -> Any:
-        """What the process of a rank returned; all have ended well."""
+        """The value that the process of a rank returned; all have ended well."""
 
     def _finish(self) -> RunProcsResult:
         """End what still runs, and say what came of it."""

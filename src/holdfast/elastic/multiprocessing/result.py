@@ -1,4 +1,4 @@
-"""What came of processes."""
+"""The result of processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["RunProcsResult"]
 
 @dataclass
 class RunProcsResult:
-    """What came of the processes, by local rank.
+    """The result of the processes, by local rank.
 
     `return_values` is empty where one failed. `stdouts` and `stderrs` are paths, empty where
     the stream was not kept.

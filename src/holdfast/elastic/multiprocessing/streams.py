@@ -1,4 +1,4 @@
-"""What happens to each stream of each process, from where its `LogsDest` says that it goes."""
+"""The plan for each stream of each process, from its `LogsDest`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class StreamPlans(Struct, frozen=True):
     prefixes: dict[int, str]
     """By local rank; for those not named, `[<name><local rank>]:`."""
     filters: dict[int, list[str]]
-    """What a line must contain to be copied, for stdout (1) and stderr (2)."""
+    """Words of which a line to be copied has one, for stdout (1) and stderr (2)."""
 
     def make_files(self) -> None:
         """Start every file empty: what an earlier start left is not of this one."""
@@ -30,7 +30,7 @@ class StreamPlans(Struct, frozen=True):
                 pass
 
     def filtered_files(self) -> dict[int, str]:
-        """Where lines that match are copied to, by stream."""
+        """The files for copies of lines that match, by stream."""
         wanted = [number for number, words in self.filters.items() if words]
         return destinations.filtered_files(self.destination, wanted)
 

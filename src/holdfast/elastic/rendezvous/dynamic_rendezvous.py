@@ -66,7 +66,7 @@ __all__ = [
 ]
 
 GOODBYE_S = 1.0
-"""How long a node that just goes may take to say so."""
+"""The time in which a node that leaves says so."""
 Token = Any
 """Names a version of what a backend holds."""
 
@@ -287,7 +287,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
                 return RendezvousTimeoutError(str(error))
             case "succeeded" if error.stood_by:  # Others did the work meanwhile.
                 return RendezvousGracefulExitError(str(error))
-            case "succeeded":  # Whoever comes now wants work done that nobody does.
+            case "succeeded":  # A node that comes now wants work done that nobody does.
                 advice = "another run id, or this one in a minute, begins anew"
                 return RendezvousClosedError(f"{self._closed()}: {error}; {advice}")
         return RendezvousClosedError(str(error))

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TROUBLE = (CoordinatorLost, LeaseRanOut)
-"""What is said of it is for everybody to see: the caller may have to wait long."""
+"""Events that are logged as warnings: the caller may have to wait long."""
 
 
 class MemberNode:
@@ -262,7 +262,7 @@ class MemberNode:
         is_running = self.state.phase is Phase.RUNNING
         if is_running:
             self._end_workers(ExitStatus(), reason, for_good=True)
-        # In a round, too: whoever takes over before it is judged has not heard of the failure.
+        # In a round, too: a coordinator that takes over before it is judged has not heard of it.
         wish = "no further round is wanted" if is_running else reason
         self.ask_for_closing(f"{self.state.host}: {wish}")
         if not is_running:

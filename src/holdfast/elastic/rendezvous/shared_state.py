@@ -1,4 +1,4 @@
-"""What the thread of a node shows to those of its caller.
+"""The state that a node's thread shares with those of its caller.
 
 Others read it, or wait for a change of it. What they want of the node they hand to its loop
 (`runtime.thread_calls`).
@@ -15,7 +15,7 @@ from holdfast.core.protocol.model import Endpoint, Outcome
 
 
 class Seat(Struct, frozen=True):
-    """Where this node sits in a round."""
+    """This node's seat in a round."""
 
     instance: int
     """Of the job: another one may have a round of the same number."""
@@ -25,11 +25,11 @@ class Seat(Struct, frozen=True):
     master: Endpoint
     """Held on the node of rank 0, for its workers."""
     store: Endpoint
-    """Where the coordinator keeps the round's keys."""
+    """The address of the round's key-value store."""
 
 
 class SharedState:
-    """What the node shows to other threads; whoever changes it holds `changed`."""
+    """State that other threads read; `changed` is held while it is changed."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -39,7 +39,7 @@ class SharedState:
         self.is_in_touch = False
         """There is a connection to the coordinator."""
         self.outcome: Outcome | None = None
-        """How the node's part in the job ended; None while it lasts."""
+        """The outcome of the node's part in the job; None while it lasts."""
         self.was_told = False
         """The coordinator has said that the job is over."""
         self.stood_by = False
@@ -47,7 +47,7 @@ class SharedState:
         self.problem = ""
         """Why the node is at its end, other than by an outcome."""
         self.said = ""
-        """What was said last, by the node or by its coordinator."""
+        """The last sentence of the node or of its coordinator."""
 
     def wait_for(self, holds: Callable[[], bool], timeout_s: float) -> bool:
         """Wait until that is so; whether it is."""

@@ -73,7 +73,7 @@ __all__ = [
 DEFAULT_ROLE = "default"
 EXIT_BARRIER = "torchelastic/agent/terminal_state"
 STORE_LOSSES_MAX = 3
-"""How often in a row a store may be lost before all have their ranks."""
+"""Losses of the store in a row, at most, before all have their ranks."""
 
 # The names by which agents of others hold on to them.
 _TERMINAL_STATE_SYNC_ID = EXIT_BARRIER
@@ -116,12 +116,12 @@ class SimpleElasticAgent(ElasticAgent):
         self._total_execution_time = 0
         self._in_exit_barrier = False
         self._news = threading.Event()
-        """Set by whoever knows that there is something to look at before the interval is over."""
+        """Set where there is something to look at before the interval is over."""
         self._looking_since: float | None = None
         """Since when workers and group are being looked at, which should take no time."""
         self._watches: list[watching.NewsWatch] | None = None
         self._store_info: Any = None
-        """Where the workers' store is to be: as long as it is kept, its port may be held."""
+        """The address of the workers' store: as long as it is kept, its port may be held."""
         self._round: int | None = None
         """The number of the round, where the rendezvous tells it."""
 
@@ -140,7 +140,7 @@ class SimpleElasticAgent(ElasticAgent):
 
     @abstractmethod
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
-        """How the workers are, without waiting."""
+        """The state of the workers, without waiting."""
 
     @abstractmethod
     def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = 30) -> None:
@@ -166,7 +166,7 @@ class SimpleElasticAgent(ElasticAgent):
         logger.info("[%s] %s", spec.role, run_records.place_of(worker_group))
 
     def _master(self, spec: WorkerSpec, info: Any) -> tuple[str, int]:
-        """Where the workers' store is to be: as the user says, else as the rendezvous does."""
+        """The address of the workers' store: the user's, else the rendezvous's."""
         if spec.master_addr and spec.master_port:
             return spec.master_addr, spec.master_port
         told = info.bootstrap_store_info
@@ -287,12 +287,12 @@ class SimpleElasticAgent(ElasticAgent):
         self._news.clear()
 
     def _listeners(self) -> list[Callable[[float], object]]:
-        """What can be waited for, once workers run; each is called in a thread of its own."""
+        """Calls that wait for news, once workers run; each is called in a thread of its own."""
         changes = handler_calls.of_changes(self._worker_group.spec.rdzv_handler)
         return [] if changes is None else [changes]
 
     def _look(self) -> tuple[RunResult, bool]:
-        """How the workers are, and whether the group wants to meet again."""
+        """The state of the workers, and whether the group wants to meet again."""
         group = self._worker_group
         self._looking_since = time.time()
         result = self._monitor_workers(group)

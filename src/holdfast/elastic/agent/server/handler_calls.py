@@ -1,4 +1,4 @@
-"""What a handler may have or say besides the methods of a `RendezvousHandler`.
+"""Calls that a handler may offer besides the methods of a `RendezvousHandler`.
 
 - `wait_for_change(timeout: float) -> bool` blocks until another rendezvous is wanted (nodes wait,
   a member is lost, the job is over) and returns True, or returns False after `timeout` seconds.
@@ -25,7 +25,7 @@ logger = get_logger(__name__)
 
 
 def of_changes(handler: Any) -> Callable[[float], object] | None:
-    """How to wait for a change of the group, where the handler can tell of one."""
+    """The handler's call that waits for a change of the group, if it has one."""
     return _found(handler, "wait_for_change")
 
 

@@ -1,4 +1,4 @@
-"""Hearing of something when it happens, from whoever can be waited for.
+"""Hearing of something when it happens, from anything that can be waited for.
 
 An agent looks at its workers and its group every `monitor_interval`. What it can wait for, it
 need not wait so long for: a `NewsWatch` does that in a thread, and sets `news`.
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from holdfast.elastic.utils.logging import get_logger
 
 LOOK_UP_S = 1.0
-"""How long a thread that is not needed any more may take to notice. News waits for nothing."""
+"""The time in which a thread that is not needed any more notices it."""
 
 logger = get_logger(__name__)
 
