@@ -23,8 +23,7 @@ from holdfast.core.policy.config import Output
 from holdfast.core.protocol.bounds import clean
 from holdfast.observe.history import Recovery
 from holdfast.observe.journal import Journal, Step
-from holdfast.processes.output.console import Console
-from holdfast.processes.output.own_lines import NAME, own_line, stamp
+from holdfast.processes.output.console import NAME, Console, own_line, stamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.core.policy.config import JobConfig
     from holdfast.node.secrets import Secrets
     from holdfast.observe.event_handlers import EventLog
-    from holdfast.processes.output.round_logs import Layout
+    from holdfast.processes.output.stream_plans import Layout
 
 EXHAUSTED = (errno.EMFILE, errno.ENFILE)
 """Too many open files: each worker takes a few descriptors of the agent."""
@@ -190,7 +190,7 @@ def _print_about_dashboard(config: JobConfig) -> None:
 
 def _print_note(config: JobConfig, note: str) -> None:
     """Something to know before the job starts."""
-    from holdfast.processes.output.own_lines import own_line
+    from holdfast.processes.output.console import own_line
 
     if not config.output.quiet:
         print(own_line(config.output, note), end="", file=sys.stderr)
