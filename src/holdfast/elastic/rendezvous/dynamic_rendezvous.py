@@ -42,6 +42,7 @@ from holdfast.elastic.rendezvous.api import (
     RendezvousStoreInfo,
     RendezvousTimeoutError,
 )
+from holdfast.elastic.rendezvous.member_node import Seat
 from holdfast.elastic.rendezvous.membership import Membership, NotMet
 from holdfast.elastic.rendezvous.settings import (
     KEEP_ALIVE_ATTEMPTS,
@@ -51,7 +52,6 @@ from holdfast.elastic.rendezvous.settings import (
     job_config,
     settings_from,
 )
-from holdfast.elastic.rendezvous.shared_state import Seat
 from holdfast.elastic.rendezvous.store import CoordinatorStore, PrefixStore
 from holdfast.node.secrets import Secrets, security_of
 from holdfast.registers.register import Register

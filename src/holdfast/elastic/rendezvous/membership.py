@@ -28,8 +28,7 @@ from holdfast.core.coordinator.ending import patience_s
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.errors import HoldfastError
 from holdfast.core.protocol.model import Outcome
-from holdfast.elastic.rendezvous.member_node import MemberNode
-from holdfast.elastic.rendezvous.shared_state import Seat, SharedState
+from holdfast.elastic.rendezvous.member_node import MemberNode, Seat, SharedState
 from holdfast.node.secrets import Secrets
 from holdfast.registers.register import Register
 

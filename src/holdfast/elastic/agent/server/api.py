@@ -25,7 +25,7 @@ Rules
    and changes nothing: the workers have succeeded.
 5. Workers are looked at every `monitor_interval`, sooner where there is news: a subclass that
    hears of its workers sets `_news`, and a handler that can tell of changes is listened to
-   (see `watching`). A handler that can be told how the workers ended is told at once, so that
+   (see `handler_calls`). A handler that can be told how the workers ended is told at once, so that
    the other agents need not find it out (see `handler_calls`).
 """
 
@@ -44,7 +44,7 @@ from dataclasses import replace
 from typing import Any
 
 import holdfast.elastic.utils.store as store_util
-from holdfast.elastic.agent.server import handler_calls, rank_assignment, run_records, watching
+from holdfast.elastic.agent.server import handler_calls, rank_assignment, run_records
 from holdfast.elastic.agent.server.worker_group import (
     RunResult,
     Worker,
@@ -119,7 +119,7 @@ class SimpleElasticAgent(ElasticAgent):
         """Set where there is something to look at before the interval is over."""
         self._looking_since: float | None = None
         """Since when workers and group are being looked at, which should take no time."""
-        self._watches: list[watching.NewsWatch] | None = None
+        self._watches: list[handler_calls.NewsWatch] | None = None
         self._store_info: Any = None
         """The address of the workers' store: as long as it is kept, its port may be held."""
         self._round: int | None = None
@@ -281,7 +281,7 @@ class SimpleElasticAgent(ElasticAgent):
         if self._watches is None:
             with held_back():  # `Thread.start` makes a KeyError of what a signal raises in it.
                 self._watches = [
-                    watching.NewsWatch(listen, self._news) for listen in self._listeners()
+                    handler_calls.NewsWatch(listen, self._news) for listen in self._listeners()
                 ]
         self._news.wait(timeout_s)
         self._news.clear()
