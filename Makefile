@@ -22,7 +22,7 @@ demo: $(VENV)/.ready ## Show a real job of 4 workers that loses one and recovers
 	@$(BIN)/python examples/demo.py
 
 # What tells soonest that something is wrong: decisions, stories, clusters, words.
-QUICK ?= tests/core tests/node tests/admin tests/agent tests/scenarios tests/observe tests/runtime tests/cli \
+QUICK ?= tests/core tests/engine tests/admin tests/agent tests/scenarios tests/observe tests/runtime tests/cli \
   tests/test_mirror.py tests/test_protocol_tables.py
 check: $(VENV)/.ready-test style ## Style, and the tests that tell soonest; under a minute
 	$(BIN)/python -m pytest -q --numprocesses 2 --dist worksteal -m "not slow" $(QUICK)

@@ -18,7 +18,7 @@ from holdfast.doctor.group import Examined
 from holdfast.doctor.page import DoctorPage
 from holdfast.elastic.rendezvous.membership import Membership
 from holdfast.elastic.rendezvous.store import CoordinatorStore
-from holdfast.node.secrets import Secrets, security_of
+from holdfast.engine.secrets import Secrets, security_of
 from holdfast.transport.listener import listening_socket
 
 from ..free_ports import free_port

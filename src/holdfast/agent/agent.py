@@ -18,14 +18,14 @@ from msgspec.structs import replace
 from holdfast.admin.server import AdminServer
 from holdfast.agent.console_messages import ClosingLine, ConsoleMessages, EventMessages
 from holdfast.agent.progress import JobProgress
-from holdfast.core.node.io import NodeEvent, NodeStarted, SignalReceived
+from holdfast.core.node_io import NodeEvent, NodeStarted, SignalReceived
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.policy.signals import LastSignal, is_repeat
 from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.model import Outcome
-from holdfast.node.engine import Engine
-from holdfast.node.ports import Ports
-from holdfast.node.secrets import Secrets
+from holdfast.engine.engine import Engine
+from holdfast.engine.ports import Ports
+from holdfast.engine.secrets import Secrets
 from holdfast.observe.journal import SCHEMA, Journal, JournalHeader, Step, read_clocks
 from holdfast.observe.live_history import LiveHistory
 from holdfast.observe.report import render
@@ -123,7 +123,7 @@ class Agent:
             answer=self._admin.answer,
         )
         if self.config.max_nodes > 1:
-            from holdfast.node.meeting import Means, add_network
+            from holdfast.engine.network import Means, add_network
 
             means = Means(self._loop, self._disk, secrets)
             add_network(ports, self.config, self.node, means, self._admin)

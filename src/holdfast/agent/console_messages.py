@@ -18,7 +18,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.core.coordinator.io import Explain
-from holdfast.core.node.io import Say
+from holdfast.core.node_io import Say
 from holdfast.core.policy.config import Output
 from holdfast.core.protocol.bounds import clean
 from holdfast.observe.history import Recovery
@@ -137,6 +137,4 @@ def _sentences_of(step: Step) -> list[str]:
             sentences.append(effect.text)
             if effect.about:
                 sentences.append(f"this node{effect.text.removeprefix(effect.about)}")
-        elif type(effect).__name__ == "Announce":
-            sentences.append(effect.text)
     return sentences

@@ -30,7 +30,7 @@ from holdfast.doctor import machine, page, reading
 from holdfast.doctor.facts import Wanted
 from holdfast.doctor.findings import Finding, most_serious_first
 from holdfast.doctor.group import Examined
-from holdfast.node.secrets import Secrets
+from holdfast.engine.secrets import Secrets
 
 USAGE = """\
 Usage: holdfast doctor [--json] [--shared DIR] [options of holdfast run]

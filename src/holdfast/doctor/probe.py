@@ -38,7 +38,7 @@ from holdfast.doctor.group import DialResult, Examined
 from holdfast.elastic.rendezvous.member_node import Seat
 from holdfast.elastic.rendezvous.membership import Membership
 from holdfast.elastic.rendezvous.store import CoordinatorStore, StoreError, StoreTimeoutError
-from holdfast.node.secrets import Secrets, security_of
+from holdfast.engine.secrets import Secrets, security_of
 from holdfast.transport.addresses import usable_addresses
 from holdfast.transport.listener import listening_socket
 

@@ -1,6 +1,6 @@
 """The liveness locks of nodes on this machine: making one's own, and finding those of the ended.
 
-What a lock file proves is decided in `core.node.liveness_locks`; this finds the evidence, off the
+What a lock file proves is decided in `core.policy.liveness_locks`; this finds the evidence, off the
 loop, since all of it may wait for a disk.
 
 Rules
@@ -31,8 +31,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.node.io import EndedFound, LivenessLockTaken, NodeEvent, RecordSeat
-from holdfast.core.node.liveness_locks import (
+from holdfast.core.node_io import EndedFound, LivenessLockTaken, NodeEvent, RecordSeat
+from holdfast.core.policy.liveness_locks import (
     Evidence,
     LockOrigin,
     MachineNote,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from holdfast.core.node.io import (
+from holdfast.core.node_io import (
     AllGone,
     CloseRound,
     DropZygote,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from holdfast.core.node.io import (
+from holdfast.core.node_io import (
     DeadlineMissed,
     NodeEvent,
     StallFound,
