@@ -35,7 +35,7 @@ from holdfast.engine.secrets import Secrets
 USAGE = """\
 Usage: holdfast doctor [--json] [--shared DIR] [options of holdfast run]
 
-Says what is wrong with this machine, most serious first, and how to mend it: versions, limits,
+Says what is wrong with this machine, most serious first, and how to fix it: versions, limits,
 memory, disks, names, addresses, the clock, variables that will surprise, times that do not fit
 together. Ends with 1 if a job would fail of it.
 
@@ -93,16 +93,16 @@ def _examine(
     try:
         parsed = options.configure(detected, values, program, os.environ)
     except UsageError as error:  # What cannot work together: that is what was asked for.
-        found = Finding("broken", error.message, error.hint or "holdfast run --help")
+        found = Finding("error", error.message, error.hint or "holdfast run --help")
         return _show(_alone(None, wanted, [found]), as_json)
     config = parsed.config
     several = config.max_nodes > 1
     wanted = replace(wanted, workers=config.slots, several_nodes=several)
-    doubts = [Finding("doubtful", note, "choose other times") for note in timing.notes(config)]
+    warnings = [Finding("warning", note, "choose other times") for note in timing.notes(config)]
     if not several:
         if shared:
             raise UsageError("--shared is about several nodes", "--nnodes 2 --rdzv-endpoint …")
-        return _show(_alone(config, wanted, doubts), as_json)
+        return _show(_alone(config, wanted, warnings), as_json)
     return _together(config, wanted, shared, as_json)
 
 
@@ -150,8 +150,8 @@ def _together(config: JobConfig, wanted: Wanted, shared: str, as_json: bool) -> 
     try:
         shown, is_first = examine(job, secrets, wanted, shared, os.environ)
     except (HoldfastError, TimeoutError) as error:
-        mend = "start the doctor on all nodes, within --join-timeout of each other"
-        not_met = Finding("broken", str(error), mend)
+        fix = "start the doctor on all nodes, within --join-timeout of each other"
+        not_met = Finding("error", str(error), fix)
         return _show(_alone(config, wanted, [not_met]), as_json)
     # All have the page, and one shows it: `srun` and `mpirun` show what all of them write.
     return _show(shown, as_json, whole=is_first or len(shown.nodes) == 1)

@@ -1,7 +1,7 @@
 """The check before a node joins a job (`--check`): the built-in one, or a command of the user's.
 
 Rules
-1. Only what is *broken* keeps a node out; what is doubtful is said, and the node joins.
+1. Only an error keeps a node out; a warning is said, and the node joins.
 2. A command says by its exit status; its last lines are the reason. It has a time to end in, and
    is killed with all that it started in its process group.
 3. Nothing here decides what becomes of the job: the node tells its coordinator and goes
@@ -34,7 +34,7 @@ class Fitness(Struct, frozen=True):
 
     problem: str = ""
     """Why the node stays out; empty where it may join."""
-    doubts: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def examine(config: JobConfig, environ: Mapping[str, str]) -> Fitness:
@@ -56,9 +56,9 @@ def judge(facts: MachineFacts, config: JobConfig) -> Fitness:
     odd = 0 < seen < workers and workers % seen != 0
     wanted = Wanted(workers, per_accelerator=odd, several_nodes=config.max_nodes > 1)
     found = machine.judge(facts, wanted)
-    broken = [one.what for one in found if one.level == "broken"]
-    doubts = tuple(one.what for one in found if one.level == "doubtful")
-    return Fitness(cut("; ".join(broken), REASON_MOST), doubts)
+    errors = [one.what for one in found if one.level == "error"]
+    warnings = tuple(one.what for one in found if one.level == "warning")
+    return Fitness(cut("; ".join(errors), REASON_MOST), warnings)
 
 
 def run_command(command: str, limit_s: float) -> str:

@@ -123,7 +123,7 @@ class Probe:
             return self._compare(me, problem)
         except StoreError as error:
             cut_off = Finding(
-                "broken",
+                "error",
                 cut(f"the other nodes were lost: {error}"),
                 "look at what the others say; at firewalls, and at the address in --local-addr",
             )
