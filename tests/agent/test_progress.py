@@ -5,8 +5,8 @@ from __future__ import annotations
 from tools.simulator.timeline import ManualClock
 
 from holdfast.agent.progress import JobProgress
-from holdfast.core.coordinator.bootstrap import Beginning
-from holdfast.core.coordinator.io import CoordinatorTimerFired
+from holdfast.core.coordinator import Beginning
+from holdfast.core.coordinator_io import CoordinatorTimerFired
 from holdfast.core.node_io import NodeStarted, StepReported, Told, WorkerStarted
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol.document import Ledger
