@@ -1,4 +1,4 @@
-"""What a node answers to the requests of outsiders. Loaded when the first one comes.
+"""A node's answers to the requests of admin clients. Loaded when the first one comes.
 
 Views, all of them: nothing is kept for them, and nothing is decided here.
 """
@@ -163,7 +163,7 @@ class RequestHandlers:
         return UnderWay()
 
     def _inject_fault(self, wanted: HarmWanted) -> Answer:
-        """For a trial, and only where whoever started the job has allowed it."""
+        """For chaos tests, and only where the job was started with permission for them."""
         if not self._engine.config.allow_chaos:
             return NotKnown("this job was not started with --allow-chaos")
         clock, processes = self._engine.clock, self._supervisor

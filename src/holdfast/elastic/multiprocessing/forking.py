@@ -94,7 +94,7 @@ def _let_go() -> None:
 
     Those at the other end must see the end of this process, and this process theirs.
     """
-    global _starting  # noqa: PLW0603 - a lock of its own, since whoever had that one is not here
+    global _starting  # noqa: PLW0603 - a lock of its own: the thread that had that one is not here
     _starting = threading.Lock()
     kept = [theirs for thread, theirs in _own_fork if thread == threading.get_ident()]
     for one in list(_not_for_forks):
