@@ -7,6 +7,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from holdfast.doctor import lines, probe, reading
 from holdfast.doctor.facts import Wanted
 from holdfast.doctor.group import Examined
 from holdfast.doctor.page import DoctorPage
+from holdfast.transport.auth import ConnectionSecurity
 from holdfast.transport.frames import ProtocolError, encode
 from holdfast.transport.handshake import ClientSide
 
@@ -93,12 +95,12 @@ def framed(payload: bytes) -> bytes:
 
 STRANGERS = {
     "mute": b"",
-    "bad UTF-8": ClientSide("zz", "n", "admin", lines.ConnectionSecurity())
+    "bad UTF-8": ClientSide("zz", "n", "admin", ConnectionSecurity())
     .opening()
     .replace(b"zz", b"\xff\xfe"),
     "half a frame": struct.pack("!I", 2000) + b"x",
     "a huge frame": struct.pack("!I", 0xFFFFFFFF),
-    "another job": ClientSide("other", "n", "admin", lines.ConnectionSecurity()).opening(),
+    "another job": ClientSide("other", "n", "admin", ConnectionSecurity()).opening(),
     "deeply nested": framed(b"\x91" * 4000),
 }
 
@@ -141,7 +143,7 @@ def test_a_node_that_says_nothing_more_is_left_out(
         line = lines.Line(mute)
         line.greet(lines.side_of_other(JOB, "other-1", KEY))
         line.send(introduced, DEADLINE_S)
-        came = gathering.next(probe.time.monotonic() + DEADLINE_S)
+        came = gathering.next(time.monotonic() + DEADLINE_S)
         gathering.close()
         assert came is not None
         known = probe.Introductions((peer,))

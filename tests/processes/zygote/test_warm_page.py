@@ -1,4 +1,4 @@
-"""Every row of docs/warm-start.md that says what is so has a test that says the same.
+"""Every row of docs/guides/warm-start.md that says what is so has a test that says the same.
 
 The tables of what is read are tests themselves (`reading/test_preload_docs.py`); the rows of all
 others are here, by how they begin. A row that is new, or says something else, needs one too.
@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 
 TESTS = Path(__file__).parents[2]
-PAGE = (TESTS.parent / "docs" / "warm-start.md").read_text()
+PAGE = (TESTS.parent / "docs" / "guides" / "warm-start.md").read_text()
 WARM, CALLS = "integration/warm/test_warm_{}.py", "elastic/multiprocessing/test_warm_{}.py"
 PRELOAD, WORK, ENDINGS, LIKE_COLD, MODULES, NUMBERS, STREAMS, LATE, LEAVING, DIFFERENCES = (
     WARM.format(name)

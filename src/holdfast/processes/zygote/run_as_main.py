@@ -16,7 +16,7 @@ What a program could notice, and what is done about it:
                                  have done; `random` does so itself after a fork
     modules                      ours are taken out of `sys.modules` again
 
-What stays different is harmless and listed in docs/warm-start.md.
+What stays different is harmless and listed in docs/guides/warm-start.md.
 
 Standard library only: for the zygote.
 """

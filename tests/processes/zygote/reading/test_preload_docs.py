@@ -1,4 +1,4 @@
-"""What docs/warm-start.md says of the reading is so."""
+"""What docs/guides/warm-start.md says of the reading is so."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.processes.zygote.reading.prefix import OWN_TREE_LIMIT
 
 from ..plans import steps_of, write
 
-PAGE = Path(__file__).parents[4] / "docs" / "warm-start.md"
+PAGE = Path(__file__).parents[4] / "docs" / "guides" / "warm-start.md"
 SECTION = PAGE.read_text().partition("## What is preloaded\n")[2].partition("\n## ")[0]
 CODE = re.compile(r"`([^`]+)`")
 OPENING = """
