@@ -20,9 +20,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.core.border import CoordinatorLost, CoordinatorReached, Say, Told
+from holdfast.core.border import CoordinatorLost, Say, Told
 from holdfast.core.node import step as node_machine
-from holdfast.core.node.io import Finish, NodeEvent, NodeTimerFired, Report, WakeNode
+from holdfast.core.node.io import (
+    CoordinatorReached,
+    Finish,
+    NodeEvent,
+    NodeTimerFired,
+    Report,
+    WakeNode,
+)
 from holdfast.core.node.state import NodeState
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.messages import OfRequests
@@ -52,7 +59,7 @@ class Engine:
             WakeNode: lambda effect: timers.set(effect.name, effect.after_s),
             Say: lambda effect: ports.say(effect.text),
             Finish: self._finish,
-            **dict.fromkeys([Told, CoordinatorReached, CoordinatorLost], self.post),
+            **dict.fromkeys([Told, CoordinatorLost], self.post),
         }
         """Who takes each effect, of all machines here. Of the node's, the processes take the rest.
 
