@@ -23,8 +23,8 @@ demo: $(VENV)/.ready ## Show a real job of 4 workers that loses one and recovers
 
 # What tells soonest that something is wrong: decisions, stories, clusters, words.
 QUICK ?= tests/core tests/engine tests/admin tests/agent tests/scenarios tests/observe tests/runtime tests/cli \
-  tests/test_import_arrows.py tests/test_mirror.py tests/test_protocol_tables.py
-check: $(VENV)/.ready-test style ## Check style and run the tests that tell soonest; under a minute
+  tests/test_mirror.py tests/test_protocol_tables.py
+check: $(VENV)/.ready-test style ## Style, and the tests that tell soonest; under a minute
 	$(BIN)/python -m pytest -q --numprocesses 2 --dist worksteal -m "not slow" $(QUICK)
 	$(BIN)/python -m tools.simulator --seeds 0:300 --jobs 2
 
@@ -43,13 +43,14 @@ lint: style ## Check style, format and types
 style: $(VENV)/.ready-lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo --no-cache
 
 format: $(VENV)/.ready-lint ## Rewrite the code into its format, with the safe fixes
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean: ## Remove everything that the other verbs made, .venv and its like included
-	rm -rf $(VENV) .venv-* .stacks .schedulers .site .soak .pauses frontend/node_modules dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
+	rm -rf $(VENV) .nox .stacks .schedulers .site .soak .pauses frontend/node_modules dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
 	find $(EXISTING) -name __pycache__ -prune -exec rm -rf {} +
 
 ## More tests
@@ -84,30 +85,25 @@ test-schedulers: $(VENV)/.ready-test ## Run the tests under real Slurm, Open MPI
 	TEST_SCHEDULERS=1 $(BIN)/python -m pytest tests/schedulers
 
 # Versions, or paths of interpreters. Those that are asked for by name must be there.
-PYTHONS ?= 3.11 3.12 3.13 3.14 3.15
+PYTHONS ?=
 TESTS   ?= tests
-ON_PYTHONS = $(PYTHON) tests/on_pythons.py $(if $(filter file,$(origin PYTHONS)),,--all-of-them) \
-  $(PYTHONS) -- -q -rfE --numprocesses $(WORKERS) --dist worksteal
-test-pythons: ## Run the tests that need no PyTorch on Python 3.11 to 3.15 (PYTHONS=3.13 for one)
-	$(ON_PYTHONS) $(TESTS)
+NOX = WORKERS=$(WORKERS) $(BIN)/nox
+ON_PYTHONS = $(NOX) --sessions tests $(if $(PYTHONS),--force-pythons $(PYTHONS) --error-on-missing-interpreters)
+test-pythons: $(VENV)/.ready-nox ## Run the tests that need no PyTorch on Python 3.11 to 3.15 (PYTHONS=3.13 for one)
+	$(ON_PYTHONS) -- $(TESTS)
 
 # What depends most on the interpreter: the processes, and what runs in them.
-test-pythons-quick: ## Run what depends most on the interpreter on all of them; a few minutes
-	$(ON_PYTHONS) tests/core tests/worker tests/processes tests/integration/warm \
+test-pythons-quick: $(VENV)/.ready-nox ## The same for what depends most on the interpreter; a few minutes
+	$(ON_PYTHONS) -- tests/core tests/worker tests/processes tests/integration/warm \
 	  tests/elastic/multiprocessing/test_multiprocessing.py \
 	  tests/elastic/multiprocessing/test_multiprocessing_functions.py
 
-# What depends on how Holdfast is installed: what starts processes of ours by their path.
-WHEEL_TESTS ?= tests/processes tests/integration/warm tests/cli tests/elastic/multiprocessing tests/worker
-test-wheel: ## Run what depends on the installation from a wheel, without the checkout's src
-	$(PYTHON) tests/on_pythons.py --all-of-them --wheel -- -q -rfE \
-	  --numprocesses $(WORKERS) --dist worksteal $(WHEEL_TESTS)
+test-wheel: $(VENV)/.ready-nox ## Run what depends on the installation from a wheel, without the checkout's src
+	$(NOX) --sessions wheel
 
-# What needs PyTorch, and what has the same names as its API. The environment may take gigabytes.
 TORCH ?= 2.15.0
-test-torch: ## Run what touches PyTorch on another version of it (TORCH=2.15.0)
-	TEST_ALL=1 $(PYTHON) tests/on_pythons.py --all-of-them --torch $(TORCH) -- -q -rfE \
-	  --numprocesses $(WORKERS) --dist worksteal -m torch tests
+test-torch: $(VENV)/.ready-nox ## Run what touches PyTorch on another version of it (TORCH=2.15.0)
+	TORCH=$(TORCH) $(NOX) --sessions torch
 
 ## Measure
 
@@ -140,6 +136,6 @@ $(VENV)/.ready: pyproject.toml
 	@touch $@
 
 $(VENV)/.ready-%: pyproject.toml $(VENV)/.ready
-	@echo "Installing what 'make $*' needs into $(VENV) (once$(if $(filter lint docs dist coverage,$*),,; PyTorch takes a minute)) ..."
+	@echo "Installing what 'make $*' needs into $(VENV) (once$(if $(filter lint docs dist coverage nox,$*),,; PyTorch takes a minute)) ..."
 	@$(PIP) install --editable '.[$*]'
 	@touch $@

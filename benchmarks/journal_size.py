@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tools.simulator.timeline import ManualClock
 
-from holdfast.core.node.io import NodeEffect
+from holdfast.core.node_io import NodeEffect
 from holdfast.core.policy.config import JobConfig, Program, RestartPolicy
 from holdfast.core.protocol.messages import (
     FromNode,

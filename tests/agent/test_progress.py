@@ -10,7 +10,7 @@ from tools.simulator.timeline import ManualClock
 from holdfast.agent.progress import JobProgress
 from holdfast.core.coordinator.bootstrap import Beginning
 from holdfast.core.coordinator.io import CoordinatorTimerFired
-from holdfast.core.node.io import NodeStarted, StepReported, Told, WorkerStarted
+from holdfast.core.node_io import NodeStarted, StepReported, Told, WorkerStarted
 from holdfast.core.protocol.document import Ledger
 from holdfast.core.protocol.messages import RunRound
 from holdfast.core.protocol.model import Assignment, Endpoint, Ranks, Term

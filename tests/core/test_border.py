@@ -10,7 +10,7 @@ import pytest
 from holdfast.core import border
 from holdfast.core.coordinator.io import CoordinatorEffect, CoordinatorEvent
 from holdfast.core.election import ElectionEffect, ElectionEvent
-from holdfast.core.node.io import NodeEffect, NodeEvent
+from holdfast.core.node_io import NodeEffect, NodeEvent
 
 MACHINES = {
     "node": {*get_args(NodeEvent), *get_args(NodeEffect)},

@@ -15,7 +15,7 @@ from tools.simulator.timeline import ManualClock
 from holdfast.core.coordinator.bootstrap import Beginning
 from holdfast.core.coordinator.liveness import Liveness, Taken
 from holdfast.core.election import ElectionEffect, ElectionEvent, ElectionState
-from holdfast.core.node.io import (
+from holdfast.core.node_io import (
     AllGone,
     EndpointReserved,
     EndSpawner,

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from holdfast.core import node as agent
 from holdfast.core.coordinator.io import (
     CoordinatorEffect,
     CoordinatorEvent,
@@ -23,8 +24,8 @@ from holdfast.core.coordinator.io import (
     Heard,
 )
 from holdfast.core.coordinator.liveness import check_leases, decide, liveness_of, receive
-from holdfast.core.node import step as agent
-from holdfast.core.node.io import (
+from holdfast.core.features.node import new_node
+from holdfast.core.node_io import (
     AllGone,
     CoordinatorLost,
     CoordinatorReached,
@@ -41,7 +42,6 @@ from holdfast.core.node.io import (
     WorkerExited,
     WorkerStarted,
 )
-from holdfast.core.node.state import NodeState
 from holdfast.core.policy.config import JobConfig, Output, Program, Rendezvous, RestartPolicy
 from holdfast.core.protocol.document import Ledger
 from holdfast.core.protocol.errors import UsageError
@@ -504,7 +504,7 @@ NODES_HEADER = structs.replace(HEADER, config=NODES)
 def quiet_life(path: Path, heartbeats: int) -> list[Step]:
     """A node that joins, sends heartbeats that are answered, and is told to stop a round."""
     journal = Journal(path, NODES_HEADER)
-    state = NodeState(NODES, NODE, "here")
+    state = new_node(NODES, NODE, "here")
     number = 0
 
     def take(event: NodeEvent, now: float) -> None:

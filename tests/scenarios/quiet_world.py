@@ -25,7 +25,7 @@ from holdfast.core.coordinator.bootstrap import Beginning
 from holdfast.core.coordinator.io import Explain
 from holdfast.core.coordinator.liveness import Liveness
 from holdfast.core.election import may_speak
-from holdfast.core.node.io import (
+from holdfast.core.node_io import (
     EndpointReserved,
     EndSpawner,
     KillEverything,

@@ -15,7 +15,8 @@ from tools.simulator.timeline import ManualClock
 
 from holdfast.core.coordinator.io import CoordinatorEffect, CoordinatorEvent, CoordinatorTimerFired
 from holdfast.core.coordinator.liveness import Liveness
-from holdfast.core.node.io import (
+from holdfast.core.features.warm_start import NodeWarmStart
+from holdfast.core.node_io import (
     AllGone,
     EndpointReserved,
     ImportsLearned,
@@ -112,7 +113,7 @@ class Stage:
         self._engine.post(NodeStarted(preload, cold=cold))
 
     def ready(self, command: Command) -> None:
-        steps = self._engine.state.preload
+        steps = self._engine.state.feature(NodeWarmStart).preload
         late, beside = tuple(_list(command, "late")), "beside" in command.words
         self._engine.post(
             ZygoteReady(steps, late=late, has_torch="import torch" in steps, beside=beside)

@@ -8,7 +8,7 @@ MUTANTS = (
     Mutant(
         "a note that somebody still holds is taken for one of the ended",
         "§4.9",
-        "core.node.liveness_locks:judge",
+        "core.policy.liveness_locks:judge",
         "    if found.is_locked:\n",
         "    if False:\n",
         "again",
@@ -17,7 +17,7 @@ MUTANTS = (
     Mutant(
         "a note of an earlier start of the machine proves nothing",
         "§4.9",
-        "core.node.liveness_locks:judge",
+        "core.policy.liveness_locks:judge",
         'return "ended" if known and outside and same_machine else "unknown"',
         'return "unknown"',
         "again",
@@ -26,7 +26,7 @@ MUTANTS = (
     Mutant(
         "who has ended on a machine is told to nobody",
         "§4.9",
-        "core.node.preparing:_ended_found",
+        "core.node:_ended_found",
         "state.ended = (*state.ended, *new)[-ENDED_TOLD:]",
         "new = ()",
         "again",

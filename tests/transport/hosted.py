@@ -18,7 +18,7 @@ from holdfast.core.coordinator.io import CoordinatorEvent
 from holdfast.core.coordinator.liveness import Liveness
 from holdfast.core.coordinator.round import RunningRound
 from holdfast.core.coordinator.state import ledger
-from holdfast.core.node.io import Told
+from holdfast.core.node_io import Told
 from holdfast.core.policy.config import JobConfig, Program, RestartPolicy, Timeouts
 from holdfast.core.protocol.document import Document
 from holdfast.core.protocol.messages import (

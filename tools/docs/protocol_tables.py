@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import get_args
 
 from holdfast.core.coordinator.round import ENDINGS
-from holdfast.core.node.state import MOVES, Phase
+from holdfast.core.node import MOVES, Phase
 from holdfast.core.protocol.messages import FromNode, ToNode
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "design" / "protocol.md"
@@ -23,7 +23,7 @@ END = "<!-- made by tools/docs/protocol_tables.py: end -->"
 
 def render() -> str:
     parts = [
-        "The life of a node (`core/node/state.py`: MOVES):",
+        "The life of a node (`core/node.py`: MOVES):",
         _phases(),
         "What a node tells the coordinator (`core/protocol/messages.py`: FromNode):",
         _messages(get_args(FromNode)),

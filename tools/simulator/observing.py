@@ -28,6 +28,7 @@ from tools.simulator.facts import (
 )
 
 from holdfast.core import election
+from holdfast.core import node as node_machine
 from holdfast.core.border import Depose
 from holdfast.core.coordinator import validate as coordinator_validate
 from holdfast.core.coordinator.bootstrap import Beginning
@@ -52,8 +53,8 @@ from holdfast.core.election import (
     StepDown,
     may_speak,
 )
-from holdfast.core.node import validate as node_validate
-from holdfast.core.node.io import NodeEffect, NodeEvent, Report, SignalWorkers, Told
+from holdfast.core.features.hangs.node import NodeHangs
+from holdfast.core.node_io import NodeEffect, NodeEvent, Report, SignalWorkers, Told
 from holdfast.core.protocol.messages import (
     CloseJob,
     Heartbeat,
@@ -109,7 +110,7 @@ class Observer:
     def agent(self, at: float, event: NodeEvent, effects: list[NodeEffect]) -> None:
         if self._journal is not None:
             self._journal.agent(at, event, effects)
-        self._validate(node_validate.broken_invariants(self._process.state))
+        self._validate(node_machine.broken_invariants(self._process.state))
         if isinstance(event, Told):
             self._told(event, bool(effects))
         for effect in effects:
@@ -142,7 +143,7 @@ class Observer:
             elif obeyed:
                 self._cluster.note(Delivered(now, node, event.term, message, True))
         elif isinstance(message, TellHang):
-            if self._process.state.hang_said:
+            if self._process.state.feature(NodeHangs).now.announced:
                 self._cluster.note(HangHeard(now, node, message.round))
         elif isinstance(message, RunRound | StopRound | CloseJob):
             self._cluster.note(Delivered(now, node, event.term, message, obeyed))

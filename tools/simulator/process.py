@@ -33,7 +33,8 @@ from tools.simulator.turns import Turns
 
 from holdfast.core.coordinator.liveness import Liveness
 from holdfast.core.election import ElectionState
-from holdfast.core.node.io import (
+from holdfast.core.node import NodeState, has_succeeded
+from holdfast.core.node_io import (
     ClosingAsked,
     NodeEvent,
     NodeStarted,
@@ -41,7 +42,6 @@ from holdfast.core.node.io import (
     SignalReceived,
     SpawnerReady,
 )
-from holdfast.core.node.state import NodeState, has_succeeded
 from holdfast.core.protocol.model import Outcome
 from holdfast.engine.elected import Elected
 from holdfast.engine.engine import Engine

@@ -17,7 +17,7 @@ from holdfast.admin.event_feed import EventFeed, read_steps
 from holdfast.core.coordinator import operating
 from holdfast.core.coordinator.io import OperatorAsked
 from holdfast.core.coordinator.overview import overview
-from holdfast.core.node.io import LeaveAsked, SignalWorkers
+from holdfast.core.node_io import LeaveAsked, SignalWorkers
 from holdfast.core.protocol.bounds import NAME_MOST, clean, cut
 from holdfast.core.protocol.document import NAME_KEPT, NodeLimits
 from holdfast.core.protocol.requests import (

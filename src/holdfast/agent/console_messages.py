@@ -18,13 +18,12 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.core.coordinator.io import Explain
-from holdfast.core.node.io import Say
+from holdfast.core.node_io import Say
 from holdfast.core.policy.config import Output
 from holdfast.core.protocol.bounds import clean
 from holdfast.observe.history import Recovery
 from holdfast.observe.journal import Journal, Step
-from holdfast.processes.output.console import Console
-from holdfast.processes.output.own_lines import NAME, own_line, stamp
+from holdfast.processes.output.console import NAME, Console, own_line, stamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ Rules
     after they last saw the counter move, by compare-and-set on the very token they saw:
     successors one after the other, anyone else later. The end of the leader's tether proves it
     dead: a successor takes over at once. So does, in nobody's turn, a node on whose machine the
-    leader was, where the machine proves that it has ended (`core.node.liveness_locks`).
+    leader was, where the machine proves that it has ended (`core.policy.liveness_locks`).
 13. A node that lost the leader dials it and the successors, and asks the register only then.
 15. Register out of reach: *hold*. Heartbeats of the running round are still answered while all
     its members are heard, for `hold_s` after the end of the term. Nothing else.

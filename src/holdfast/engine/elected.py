@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from holdfast.core import border, election
 from holdfast.core.coordinator import bootstrap
 from holdfast.core.election import ElectionEvent, ElectionState, ElectionTimerFired, Verdict
-from holdfast.core.node.io import CoordinatorReached, HangUp, Report
+from holdfast.core.node_io import CoordinatorReached, HangUp, Report
 from holdfast.core.policy.timing import one_dial_s
 from holdfast.core.protocol.document import decode, encode
 from holdfast.core.protocol.errors import UsageError

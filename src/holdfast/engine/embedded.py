@@ -31,7 +31,7 @@ from holdfast.core.border import (
 )
 from holdfast.core.coordinator.bootstrap import next_life
 from holdfast.core.coordinator.state import CoordinatorState, is_owed, ledger
-from holdfast.core.node.io import CoordinatorReached, HangUp, Report
+from holdfast.core.node_io import CoordinatorReached, HangUp, Report
 from holdfast.core.policy.timing import one_dial_s
 from holdfast.core.protocol.document import Document, Ledger
 from holdfast.core.protocol.errors import UsageError

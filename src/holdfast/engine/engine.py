@@ -20,9 +20,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.core import node as node_machine
 from holdfast.core.border import CoordinatorLost, Say, Told
-from holdfast.core.node import step as node_machine
-from holdfast.core.node.io import (
+from holdfast.core.features.node import new_node
+from holdfast.core.node import NodeState
+from holdfast.core.node_io import (
     CoordinatorReached,
     Finish,
     NodeEvent,
@@ -30,7 +32,6 @@ from holdfast.core.node.io import (
     Report,
     WakeNode,
 )
-from holdfast.core.node.state import NodeState
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.messages import OfRequests
 from holdfast.core.protocol.model import Outcome
@@ -51,7 +52,7 @@ class Engine:
         self.clock: Clock = ports.clock
         self.journal: JournalPort = ports.journal
         self.say: Callable[[str], None] = ports.say
-        self.state = NodeState(config, node, host)
+        self.state: NodeState = new_node(config, node, host)
         self.outcome: Outcome | None = None
         self._inbox: Inbox[NodeEvent] = Inbox(self._take)
         timers = self._timers = Timers(ports.clock, lambda name: self.post(NodeTimerFired(name)))

@@ -20,7 +20,7 @@ from holdfast.core.border import (
     Written,
 )
 from holdfast.core.coordinator.state import CoordinatorState
-from holdfast.core.node.io import CoordinatorReached, HangUp, Report
+from holdfast.core.node_io import CoordinatorReached, HangUp, Report
 from holdfast.core.protocol.messages import FromNode, NodeGreeted, NodeJoined, RoundStopped
 from holdfast.core.protocol.model import Endpoint
 from holdfast.engine.coordinating import Coordinating

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
-from holdfast.core.node.io import NodeEffect, NodeEvent
+from holdfast.core.node_io import NodeEffect, NodeEvent
 from holdfast.core.protocol.messages import FromNode, ToNode
 from holdfast.core.protocol.model import Endpoint, Outcome, Term
 from holdfast.runtime.loop import Clock

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.node import io as happened
+from holdfast.core import node_io as happened
 from holdfast.core.protocol import messages as said
 from holdfast.observe.causes import JournalRead
 from holdfast.observe.goodput import Segment, TimeLedger, ledger

@@ -16,7 +16,7 @@ Schema (one object a line):
     {"seq", "at", "machine": "clock", "wall": seconds since 1970}
     {"seq", "at", "machine": "failure", "reason"}
 
-The fields of events and effects are those of the types in `core.node.io`, `core.coordinator.io`,
+The fields of events and effects are those of the types in `core.node_io`, `core.coordinator.io`,
 `core.election`, `core.border` and `core.protocol.messages`; one that has its default may be
 missing. The program's arguments are left out: they may hold a secret.
 
@@ -50,14 +50,15 @@ from typing import Any, Literal
 
 import msgspec
 
+from holdfast.core import node as agent
 from holdfast.core.coordinator import step as coordinator
 from holdfast.core.coordinator.bootstrap import Beginning
 from holdfast.core.coordinator.io import CoordinatorEffect, CoordinatorEvent, Heard
 from holdfast.core.coordinator.liveness import Liveness
 from holdfast.core.coordinator.state import CoordinatorState
-from holdfast.core.node import step as agent
-from holdfast.core.node.contact import UNANSWERED
-from holdfast.core.node.io import (
+from holdfast.core.features.node import new_node
+from holdfast.core.node import UNANSWERED, NodeState, Timer
+from holdfast.core.node_io import (
     NodeEffect,
     NodeEvent,
     NodeTimerFired,
@@ -67,7 +68,6 @@ from holdfast.core.node.io import (
     Told,
     WakeNode,
 )
-from holdfast.core.node.state import HEARTBEAT_TIMER, NodeState
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.messages import (
@@ -424,7 +424,7 @@ def _is_news(event: object) -> bool:
 
 def heartbeat_number(step: NodeStep) -> int | None:
     """The number of the heartbeat that a timer had the agent send, if that is what it did."""
-    if step.event != NodeTimerFired(HEARTBEAT_TIMER):
+    if step.event != NodeTimerFired(Timer.HEARTBEAT):
         return None
     return _sent_number(step)
 
@@ -566,7 +566,7 @@ class Divergence(msgspec.Struct, frozen=True):
 
 def replay(header: JournalHeader, steps: list[Step]) -> Iterator[Divergence]:
     """Feed the recorded events to fresh machines; yield every difference, up to a gap."""
-    agent_state = NodeState(header.config, header.node, header.host)
+    agent_state = new_node(header.config, header.node, header.host)
     coordinator_state = CoordinatorState(header.config)
     for step in steps:
         recorded: list[Any] = []
@@ -609,7 +609,7 @@ def _skip_heartbeats(state: NodeState, step: NodeStep) -> None:
     Nor is the answer to one that is, if it came after a step that made us write it: where the
     agent sent another, nothing that old was unanswered.
     """
-    number, lease = _sent_number(step), state.lease
+    number, lease = _sent_number(step), state.link.lease
     if number is None or lease is None:
         return
     lease.number = number - 1

@@ -19,7 +19,8 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
-from holdfast.core.node.io import (
+from holdfast.core.node import NodeState, Phase, alive
+from holdfast.core.node_io import (
     AllGone,
     ClosingAsked,
     CoordinatorLost,
@@ -39,7 +40,6 @@ from holdfast.core.node.io import (
     Told,
     WorkerExited,
 )
-from holdfast.core.node.state import NodeState, Phase, alive
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.errors import HoldfastError
@@ -176,8 +176,8 @@ class MemberNode:
         if isinstance(event, Told):
             self._note(event.message)
         self._level = logging.WARNING if isinstance(event, TROUBLE) else logging.INFO
-        if self.shared.is_in_touch != self.state.connected:
-            self.shared.show(is_in_touch=self.state.connected)
+        if self.shared.is_in_touch != self.state.link.connected:
+            self.shared.show(is_in_touch=self.state.link.connected)
 
     def began(self, at: float, beginning: Beginning) -> None:
         pass
@@ -289,9 +289,11 @@ class MemberNode:
         self._is_waiting = False
         given = effect.assignment
         store = self._engine.link.store_address if self._engine is not None else None
+        round = self.state.round
         assert store is not None, "a round was announced by nobody"
+        assert round is not None, "workers start in no round"
         seat = Seat(
-            self.state.instance,
+            round.instance,
             given.round,
             given.group_rank,
             given.group_size,

@@ -69,7 +69,7 @@ class Membership(SharedState):
     @property
     def is_hosting(self) -> bool:
         """Whether this node is the coordinator."""
-        return self._node.state.hosting
+        return self._node.state.link.hosting
 
     def wait_until_wanted(self, timeout_s: float) -> bool:
         """Wait for `is_wanted`; whether it is."""
