@@ -35,7 +35,7 @@ from holdfast.core.node_io import (
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.messages import OfRequests
 from holdfast.core.protocol.model import Outcome
-from holdfast.engine.link import Alone, Link
+from holdfast.engine.link import Alone, CoordinatorLink
 from holdfast.engine.ports import JournalPort, Ports
 from holdfast.engine.requests import Requests
 from holdfast.runtime.loop import Clock, Inbox
@@ -66,7 +66,7 @@ class Engine:
 
         The link adds what leads to the coordinator, and the coordinator its own while it is here.
         """
-        self.link: Link = _link(self)
+        self.link: CoordinatorLink = _link(self)
         self.requests = Requests(ports, lambda message: self.link.report(Report(message)))
         self.link.begin()
 
@@ -113,7 +113,7 @@ class Engine:
         self.ports.finished(effect.outcome)
 
 
-def _link(engine: Engine) -> Link:
+def _link(engine: Engine) -> CoordinatorLink:
     network, ports = engine.ports.network, engine.ports
     if network is None:
         return Alone(engine)
