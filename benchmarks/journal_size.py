@@ -25,8 +25,8 @@ from holdfast.core.protocol.messages import (
     WorkersProgressed,
 )
 from holdfast.core.protocol.model import Endpoint, ErrorDetail, ExitStatus, Failure, NodeInfo
-from holdfast.node.engine import Engine
-from holdfast.node.ports import Ports
+from holdfast.engine.engine import Engine
+from holdfast.engine.ports import Ports
 from holdfast.observe.journal import SCHEMA, Journal, JournalHeader
 
 SLOTS = 8

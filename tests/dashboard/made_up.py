@@ -118,6 +118,8 @@ class MadeUpJob:
                 return self.stacks.get(node, NotKnown("no worker runs on this node now"))
             case DrainWanted() | RestartWanted() | StopWanted():
                 return NotKnown(self.unwilling) if self.unwilling else UnderWay()
+            case _:
+                return NotKnown(f"{type(request).__name__} is not made up")
 
     def step(self) -> int:
         return int((time.monotonic() - self.began) / self.step_s)

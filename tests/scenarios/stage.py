@@ -45,8 +45,8 @@ from holdfast.core.node_io import (
 from holdfast.core.policy.config import JobConfig, Oversight, Program, RestartPolicy, Timeouts
 from holdfast.core.protocol.messages import FrameGroup
 from holdfast.core.protocol.model import Endpoint, ErrorDetail, ExitStatus
-from holdfast.node.engine import Engine
-from holdfast.node.ports import Ports
+from holdfast.engine.engine import Engine
+from holdfast.engine.ports import Ports
 
 from .wording import line
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.core.node_io import ShowSaving
 from holdfast.processes.channel_server import Answer, ChannelServer
-from holdfast.processes.drain_page import DrainPage
+from holdfast.processes.saving_page import DrainPage
 from holdfast.runtime.local_peer import LocalPeer
 from holdfast.worker.draining import KEY, NEWS
 

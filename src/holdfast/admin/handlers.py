@@ -52,7 +52,7 @@ from holdfast.core.protocol.requests import (
     pack,
     read_request,
 )
-from holdfast.node.engine import Engine
+from holdfast.engine.engine import Engine
 from holdfast.observe.journal import Journal
 from holdfast.observe.live_history import LiveHistory
 from holdfast.observe.story import StoryEvent

@@ -13,8 +13,8 @@ from holdfast.core.coordinator.round import ENDINGS, RunningRound
 from holdfast.core.coordinator.state import CoordinatorState, Member
 from holdfast.core.node import NodeState, Phase, alive
 from holdfast.core.policy.standings import WorkerProgress
-from holdfast.node.coordinating import Coordinating
-from holdfast.node.engine import Engine
+from holdfast.engine.coordinating import Coordinating
+from holdfast.engine.engine import Engine
 from holdfast.observe.exposition import Histogram, Samples, exposition
 from holdfast.observe.history import EndedBy
 from holdfast.observe.journal import CoordinatorStep, Step

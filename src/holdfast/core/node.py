@@ -211,7 +211,7 @@ class Contact(StrEnum):
     CONNECTED = "connected"
 
 
-class Link(Struct):
+class NodeLink(Struct):
     """A node's link to its coordinator."""
 
     lease: NodeLease | None = None
@@ -279,7 +279,7 @@ class NodeState(Struct):
     """What this node is called: its host, unless another node of the job is there too."""
     features: tuple[NodeFeature, ...] = ()
     phase: Phase = Phase.PREPARING
-    link: Link = field(default_factory=Link)
+    link: NodeLink = field(default_factory=NodeLink)
     round: RoundHere | None = None
     leaving: NodeLeaving = field(default_factory=NodeLeaving)
     start_mode: StartMode | None = None

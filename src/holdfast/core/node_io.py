@@ -1,7 +1,8 @@
 """Events and effects of a node's machine (`core.node`).
 
 Events, in the past tense, come from the node's shell or from the coordinator. Effects, in the
-imperative, are carried out by the shell; one that completes comes back as an event.
+imperative, are carried out by the shell; one that completes comes back as an event. Those that
+another machine of the node takes, or asks for, are in `core.border`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,13 @@ from typing import Literal
 
 from msgspec import field
 
-from holdfast.core.protocol.messages import EndedMember, FrameGroup, FromNode, ToNode
+from holdfast.core.border import CoordinatorLost as CoordinatorLost
+from holdfast.core.border import CoordinatorReached as CoordinatorReached
+from holdfast.core.border import Dial as Dial
+from holdfast.core.border import KnowEnded as KnowEnded
+from holdfast.core.border import Say as Say
+from holdfast.core.border import Told as Told
+from holdfast.core.protocol.messages import EndedMember, FrameGroup, FromNode
 from holdfast.core.protocol.model import (
     Assignment,
     Endpoint,
@@ -18,7 +25,6 @@ from holdfast.core.protocol.model import (
     ExitStatus,
     Outcome,
     Record,
-    Term,
 )
 
 # Events: what happened on this node.
@@ -325,19 +331,6 @@ class NodeTimerFired(Record, frozen=True):
     name: str
 
 
-class CoordinatorReached(Record, frozen=True):
-    """There is a connection to the coordinator, or it is in this very process."""
-
-    hosting: bool = False
-
-
-class CoordinatorLost(Record, frozen=True):
-    """The connection ended, or could not be made; `permanent` where dialling again is useless."""
-
-    reason: str
-    permanent: bool = False
-
-
 class LeaseRanOut(Record, frozen=True):
     """The spawner is stopping the workers, because the lease is about to end."""
 
@@ -346,13 +339,6 @@ class LeaveAsked(Record, frozen=True):
     """An operator wants the node to leave the job (`holdfast drain`)."""
 
     by: str
-
-
-class Told(Record, frozen=True):
-    """The coordinator said something, under this term."""
-
-    message: ToNode
-    term: Term = Term(1, 1)
 
 
 NodeEvent = (
@@ -450,12 +436,6 @@ class RemoveLivenessLocks(Record, frozen=True):
     """The job is over: nobody will ask this machine which nodes were on it."""
 
 
-class KnowEnded(Record, frozen=True):
-    """Have the election know that these nodes have ended."""
-
-    nodes: tuple[str, ...]
-
-
 class StartWorkers(Record, frozen=True):
     """Start these local ranks of the round."""
 
@@ -526,10 +506,6 @@ class KillSpawner(Record, frozen=True):
     """SIGKILL to the spawner itself, and to all processes that it leaves."""
 
 
-class Dial(Record, frozen=True):
-    """Find the coordinator; `CoordinatorReached` or `CoordinatorLost` follows."""
-
-
 class HangUp(Record, frozen=True):
     """Close a connection on which nothing is answered any more."""
 
@@ -552,12 +528,6 @@ class Report(Record, frozen=True):
     """Tell the coordinator; lost where there is no connection."""
 
     message: FromNode
-
-
-class Say(Record, frozen=True):
-    """A line for the user."""
-
-    text: str
 
 
 class Finish(Record, frozen=True):

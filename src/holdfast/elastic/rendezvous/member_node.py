@@ -46,10 +46,10 @@ from holdfast.core.protocol.errors import HoldfastError
 from holdfast.core.protocol.messages import CloseJob, StandBy, ToNode
 from holdfast.core.protocol.model import Endpoint, ErrorDetail, ExitStatus, Outcome
 from holdfast.elastic.rendezvous.shared_state import Seat, SharedState
-from holdfast.node.engine import Engine
-from holdfast.node.meeting import Means, add_network
-from holdfast.node.ports import Ports
-from holdfast.node.secrets import Secrets
+from holdfast.engine.engine import Engine
+from holdfast.engine.network import Means, add_network
+from holdfast.engine.ports import Ports
+from holdfast.engine.secrets import Secrets
 from holdfast.processes.host.reserved_ports import ReservedPort
 from holdfast.processes.stdlib_only import linux
 from holdfast.registers.register import Register
@@ -61,8 +61,7 @@ from holdfast.transport.tether_end import reset_tether
 if TYPE_CHECKING:
     from holdfast.core.coordinator.bootstrap import Beginning
     from holdfast.core.coordinator.liveness import Liveness
-    from holdfast.core.election.io import ElectionEffect, ElectionEvent
-    from holdfast.core.election.state import ElectionState
+    from holdfast.core.election import ElectionEffect, ElectionEvent, ElectionState
 
 log = logging.getLogger(__name__)
 

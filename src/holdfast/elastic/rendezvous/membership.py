@@ -30,7 +30,7 @@ from holdfast.core.protocol.errors import HoldfastError
 from holdfast.core.protocol.model import Outcome
 from holdfast.elastic.rendezvous.member_node import MemberNode
 from holdfast.elastic.rendezvous.shared_state import Seat, SharedState
-from holdfast.node.secrets import Secrets
+from holdfast.engine.secrets import Secrets
 from holdfast.registers.register import Register
 
 WITHOUT_CONTACT_S = 5.0
