@@ -1,6 +1,6 @@
 """The engine: the machines of one node, driven over its ports.
 
-    inbox ─▶ core.node ──────────▶ effects ─┐
+    inbox ─▶ core.node.step ──────────▶ effects ─┐
     inbox ─▶ core.coordinator.step ───▶ effects ─┼─▶ routes ─┬─▶ the inbox of another machine
     inbox ─▶ core.election.step ──────▶ effects ─┘           ├─▶ lines, timers, words, the register
                                                              └─▶ processes: all else
