@@ -58,8 +58,8 @@ def test_who_cannot_be_reached_at_any_address_is_said_and_by_whom() -> None:
 
 def test_a_master_address_that_leads_nowhere_is_said_though_another_does() -> None:
     """The address that comes first is the one that all others are given."""
-    dials = (DialResult(0, "10.9.9.1", problem="timed out"), DialResult(0, "10.0.0.1", 0.001))
-    dials += (DialResult(2, "10.0.0.3", 0.001),)
+    astray = DialResult(0, "10.9.9.1", problem="timed out")
+    dials = (astray, DialResult(0, "10.0.0.1", 0.001), DialResult(2, "10.0.0.3", 0.001))
     said = found(node(0), replace(node(1), dials=dials), node(2))
     where = "the first node at its master address, 10.9.9.1: timed out"
     assert said == [("broken", f"node2 cannot reach {where}")]

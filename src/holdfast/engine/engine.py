@@ -23,6 +23,7 @@ from typing import Any
 from holdfast.core import node as node_machine
 from holdfast.core.border import CoordinatorLost, CoordinatorReached, Say, Told
 from holdfast.core.features.node import new_node
+from holdfast.core.node import NodeState
 from holdfast.core.node_io import Finish, NodeEvent, NodeTimerFired, Report, WakeNode
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.messages import OfRequests
@@ -44,7 +45,7 @@ class Engine:
         self.clock: Clock = ports.clock
         self.journal: JournalPort = ports.journal
         self.say: Callable[[str], None] = ports.say
-        self.state = new_node(config, node, host)
+        self.state: NodeState = new_node(config, node, host)
         self.outcome: Outcome | None = None
         self._inbox: Inbox[NodeEvent] = Inbox(self._take)
         timers = self._timers = Timers(ports.clock, lambda name: self.post(NodeTimerFired(name)))

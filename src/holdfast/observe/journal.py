@@ -16,7 +16,7 @@ Schema (one object a line):
     {"seq", "at", "machine": "clock", "wall": seconds since 1970}
     {"seq", "at", "machine": "failure", "reason"}
 
-The fields of events and effects are those of the types in `core.node_io`, `core.coordinator.io`,
+The fields of events and effects are those of the types in `core.node.io`, `core.coordinator.io`,
 `core.election`, `core.border` and `core.protocol.messages`; one that has its default may be
 missing. The program's arguments are left out: they may hold a secret.
 
