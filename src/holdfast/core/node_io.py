@@ -342,44 +342,14 @@ class LeaveAsked(Record, frozen=True):
 
 
 NodeEvent = (
-    NodeStarted
-    | EndpointReserved
-    | LivenessLockTaken
-    | EndedFound
-    | StoreFailed
-    | SpawnerReady
-    | ZygoteReady
-    | ModuleRejected
-    | ModulesUnfit
-    | ImportsLearned
-    | ImportLeft
-    | ZygoteLost
-    | WorkerStarted
-    | WorkerExited
-    | StepReported
-    | StallFound
-    | StallOver
-    | WorkersLocated
-    | StragglerFound
-    | WorkerStuck
-    | DeadlineMissed
-    | UnexitedFound
-    | SaveAnswered
-    | AllGone
-    | ProcessesStuck
-    | SpawnerLost
-    | SpawnerEnded
-    | SignalReceived
-    | LeaveAsked
-    | ClosingAsked
-    | Released
-    | LauncherLost
-    | NodeTimerFired
-    | CoordinatorReached
-    | CoordinatorLost
-    | LeaseRanOut
-    | Told
-)
+    NodeStarted | EndpointReserved | LivenessLockTaken | EndedFound | StoreFailed | SpawnerReady
+    | ZygoteReady | ModuleRejected | ModulesUnfit | ImportsLearned | ImportLeft | ZygoteLost
+    | WorkerStarted | WorkerExited | StepReported | StallFound | StallOver | WorkersLocated
+    | StragglerFound | WorkerStuck | DeadlineMissed | UnexitedFound | SaveAnswered | AllGone
+    | ProcessesStuck | SpawnerLost | SpawnerEnded | SignalReceived | LeaveAsked | ClosingAsked
+    | Released | LauncherLost | NodeTimerFired | CoordinatorReached | CoordinatorLost
+    | LeaseRanOut | Told
+)  # fmt: skip
 
 
 # Effects: what the shell is to do.
@@ -537,30 +507,8 @@ class Finish(Record, frozen=True):
 
 
 NodeEffect = (
-    ReserveEndpoint
-    | StartZygote
-    | Remember
-    | DropZygote
-    | KillZygote
-    | RecordSeat
-    | RemoveLivenessLocks
-    | KnowEnded
-    | StartWorkers
-    | LocateWorkers
-    | SignalWorkers
-    | ShowSaving
-    | HideSaving
-    | CloseRound
-    | KillEverything
-    | ListStuck
-    | LookAtUnexited
-    | EndSpawner
-    | KillSpawner
-    | Dial
-    | HangUp
-    | SetDeadlines
-    | WakeNode
-    | Report
-    | Say
-    | Finish
-)
+    ReserveEndpoint | StartZygote | Remember | DropZygote | KillZygote | RecordSeat
+    | RemoveLivenessLocks | KnowEnded | StartWorkers | LocateWorkers | SignalWorkers | ShowSaving
+    | HideSaving | CloseRound | KillEverything | ListStuck | LookAtUnexited | EndSpawner
+    | KillSpawner | Dial | HangUp | SetDeadlines | WakeNode | Report | Say | Finish
+)  # fmt: skip
