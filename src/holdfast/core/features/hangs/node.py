@@ -135,7 +135,7 @@ class NodeHangs(NodeFeature):
     def worker_exited(self, state: NodeState, worker: WorkerHere) -> Effects:
         """Others may have waited for one that exits well: those that never spoke begin anew."""
         event = self.now.stall
-        if not (alive(state) and worker.ended_early) or event is None or not event.never_spoke:
+        if event is None or not event.never_spoke or not worker.ended_early or not alive(state):
             return []
         self.now.stall, self.now.announced = None, False
         return [Report(WorkersResumed(event.round))]
