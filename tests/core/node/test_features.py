@@ -1,4 +1,4 @@
-"""What the kernel of a node owes its features: hooks at their points, and what is theirs to take."""
+"""What a node's kernel owes its features: hooks at their points, and what is theirs to take."""
 
 from __future__ import annotations
 
