@@ -17,7 +17,7 @@ Phases (`MOVES` has every move, and `step` knows no other):
     any ──CloseJob, signal, spawner lost──▶ closing ──everything gone──▶ finished
 
 What surrounds this (saving, hangs, workers that do not exit, warm start) are features: objects with
-a state of their own, which the kernel reaches through the hooks of `NodeFeature`, and nothing else.
+a state of their own, which the kernel reaches through its hooks (`core.node_hooks`).
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ import signal
 import zlib
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from holdfast.core.coordinator.leases import NodeLease
+from holdfast.core.membership import NodeLease
+from holdfast.core.node_hooks import Effects, NodeFeature
 from holdfast.core.node_io import (
     AllGone,
     CloseRound,
@@ -53,7 +54,6 @@ from holdfast.core.node_io import (
     LeaveAsked,
     ListStuck,
     LivenessLockTaken,
-    NodeEffect,
     NodeEvent,
     NodeStarted,
     NodeTimerFired,
@@ -113,7 +113,7 @@ WITHHOLD_S = 0.5
 """How much later than its worker an agent may get a signal: both are sent at once, but a busy
 machine may not run them so."""
 
-Effects = list[NodeEffect]
+F = TypeVar("F", bound=NodeFeature)
 
 
 class Phase(StrEnum):
@@ -270,7 +270,7 @@ class StartMode(Record, frozen=True):
 
 
 class NodeState(Struct):
-    """Everything that a node remembers (`core.features.node.new_node` makes one)."""
+    """Everything that a node remembers (`core.features.of_node.new_node` makes one)."""
 
     config: JobConfig
     node: str
@@ -327,55 +327,6 @@ class NodeState(Struct):
 
     def feature(self, kind: type[F]) -> F:
         return next(each for each in self.features if isinstance(each, kind))
-
-
-class NodeFeature(Struct):
-    """Something around the kernel, with a state of its own. A hook does nothing unless redefined.
-
-    Hooks of several features come in the order of `NodeState.features`.
-    """
-
-    TAKES: ClassVar[tuple[type[Record] | str, ...]] = ()
-    """The events, messages of the coordinator and timers that are its own."""
-
-    def take(self, state: NodeState, event: NodeEvent | ToNode, now: float) -> Effects:
-        """An event, a message or a timer of its own has come."""
-        raise NotImplementedError
-
-    def started(self, state: NodeState, event: NodeStarted) -> Effects:
-        return []
-
-    def connected(self, state: NodeState) -> Effects:
-        """The node has just greeted a coordinator."""
-        return []
-
-    def in_greeting(self, state: NodeState, now: float) -> dict[str, Any]:
-        """Fields of the `RoundReport` in a greeting."""
-        return {}
-
-    def round_started(self, state: NodeState) -> Effects:
-        return []
-
-    def worker_exited(self, state: NodeState, worker: WorkerHere) -> Effects:
-        return []
-
-    def is_excused(self, state: NodeState, failure: Failure) -> bool:
-        """Whether a worker died of what this feature did to it, and has not failed."""
-        return False
-
-    def may_leave_now(self, state: NodeState) -> bool:
-        """Whether a node that is asked to leave has nothing to wait for."""
-        return True
-
-    def before_stop(self, state: NodeState, message: messages.StopRound) -> Effects:
-        """Effects, where the feature stops the workers itself, a little later; else none."""
-        return []
-
-    def finishing(self, state: NodeState) -> Effects:
-        return []
-
-
-F = TypeVar("F", bound=NodeFeature)
 
 
 def alive(state: NodeState) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """The engine: the machines of one node, driven over its ports.
 
     inbox ─▶ core.node.step ──────────▶ effects ─┐
-    inbox ─▶ core.coordinator.step ───▶ effects ─┼─▶ routes ─┬─▶ the inbox of another machine
+    inbox ─▶ core.coordinator ───▶ effects ─┼─▶ routes ─┬─▶ the inbox of another machine
     inbox ─▶ core.election.step ──────▶ effects ─┘           ├─▶ lines, timers, words, the register
                                                              └─▶ processes: all else
 
@@ -22,7 +22,7 @@ from typing import Any
 
 from holdfast.core import node as node_machine
 from holdfast.core.border import CoordinatorLost, CoordinatorReached, Say, Told
-from holdfast.core.features.node import new_node
+from holdfast.core.features.of_node import new_node
 from holdfast.core.node import NodeState
 from holdfast.core.node_io import Finish, NodeEvent, NodeTimerFired, Report, WakeNode
 from holdfast.core.policy.config import JobConfig

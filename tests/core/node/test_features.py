@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 import pytest
 from msgspec import field
 
-from holdfast.core.features.node import new_node
+from holdfast.core.features.of_node import new_node
 from holdfast.core.features.warm_start import NodeWarmStart
-from holdfast.core.node import Effects, NodeFeature, NodeState, Phase, WorkerHere
+from holdfast.core.node import NodeState, Phase, WorkerHere
+from holdfast.core.node_hooks import Effects, NodeFeature
 from holdfast.core.node_io import (
     CoordinatorReached,
     EndpointReserved,

@@ -23,16 +23,8 @@ from typing import ClassVar
 
 from msgspec import field
 
-from holdfast.core.node import (
-    Effects,
-    NodeFeature,
-    NodeState,
-    Phase,
-    StartMode,
-    ready_to_start,
-    unstarted,
-    zygote_lost,
-)
+from holdfast.core.node import NodeState, Phase, StartMode, ready_to_start, unstarted, zygote_lost
+from holdfast.core.node_hooks import Effects, NodeFeature
 from holdfast.core.node_io import (
     DropZygote,
     ImportLeft,

@@ -25,9 +25,7 @@ from typing import ClassVar
 from msgspec import Struct, field
 
 from holdfast.core.node import (
-    Effects,
     KilledFor,
-    NodeFeature,
     NodeState,
     Phase,
     WorkerHere,
@@ -37,6 +35,7 @@ from holdfast.core.node import (
     worker_failed,
     worker_of,
 )
+from holdfast.core.node_hooks import Effects, NodeFeature
 from holdfast.core.node_io import (
     DeadlineMissed,
     LocateWorkers,

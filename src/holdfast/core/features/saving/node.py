@@ -15,7 +15,7 @@ Rules
 5. A worker may have saved before, on request: each time has a serial, and what is said of an older
    one is not about this one.
 
-`core.coordinator.saving` has the other half.
+`core.features.saving.coordinator` has the other half.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ from typing import Any, ClassVar
 from msgspec import Struct, field
 
 from holdfast.core.node import (
-    Effects,
-    NodeFeature,
     NodeState,
     WorkerHere,
     alive,
@@ -36,6 +34,7 @@ from holdfast.core.node import (
     wait_to_leave,
     worker_of,
 )
+from holdfast.core.node_hooks import Effects, NodeFeature
 from holdfast.core.node_io import (
     HideSaving,
     NodeEvent,
