@@ -44,7 +44,7 @@ from holdfast.processes.output.stream_plans import (
     place_in,
 )
 from holdfast.processes.spawner_process import SpawnerProcess
-from holdfast.processes.stdlib_only.private_messages import Execute, ForkYourself
+from holdfast.processes.stdlib_only.private_messages import Execute, ForkCall
 
 __all__ = ["MultiprocessContext", "PContext", "RunProcsResult", "SubprocessContext"]
 
@@ -304,7 +304,7 @@ class PContext(ABC):
             failure.message = ended.error
         return failure
 
-    def _start_of(self, local_rank: int, request: Execute | ForkYourself) -> Start:
+    def _start_of(self, local_rank: int, request: Execute | ForkCall) -> Start:
         return Start(
             local_rank=local_rank,
             request=request,
@@ -430,7 +430,7 @@ class MultiprocessContext(PContext):
         paths = {1: self.stdouts[local_rank], 2: self.stderrs[local_rank]}
         own = [number for number, path in paths.items() if path]
         cpus = self._processor_sets[local_rank]
-        request = ForkYourself(name=self._name_of(local_rank), cpus=cpus, own_streams=own)
+        request = ForkCall(name=self._name_of(local_rank), cpus=cpus, own_streams=own)
         start = self._start_of(local_rank, request)
         starts.append(start)
         start.ends = forking.reply_pair()

@@ -32,7 +32,7 @@ from holdfast.elastic.multiprocessing.warming import Warming, forked, in_parts, 
 from holdfast.elastic.multiprocessing.zygote_pool import PooledSpawner
 from holdfast.processes.output.console import Console
 from holdfast.processes.output.log_files import LogFile
-from holdfast.processes.output.output import StreamPlan, Surroundings, open_planned
+from holdfast.processes.output.output import StreamContext, StreamPlan, open_planned
 from holdfast.processes.process_group import GroupMember, ProcessGroup
 from holdfast.processes.spawner.spawner import close_all
 from holdfast.processes.spawner_process import SpawnerProcess
@@ -54,7 +54,7 @@ class Start(Struct):
     """One process to be started."""
 
     local_rank: int
-    request: messages.Execute | messages.ForkYourself
+    request: messages.Execute | messages.ForkCall
     reads_our_stdin: bool
     stdout: StreamPlan | None
     stderr: StreamPlan | None
@@ -193,7 +193,7 @@ class StartedProcesses:
 
     def _open(self, name: str, start: Start) -> None:
         """All that it takes to start one, so that it can be asked for."""
-        surroundings = Surroundings(self._console, self._loop, self._filters, object())
+        surroundings = StreamContext(self._console, self._loop, self._filters, object())
         streams = open_planned(start.stdout, start.stderr, surroundings)
         descriptors = self._group.add(name, streams)
         try:
@@ -274,7 +274,7 @@ class StartedProcesses:
         if not self._is_ending:
             self._is_ending = True
             is_kept = self._warming is not None and self._warming.is_worth_keeping
-            self._group.request(messages.Kill() if is_kept else messages.EndYourself())
+            self._group.request(messages.Kill() if is_kept else messages.Shutdown())
             self._loop.call_later(STUCK_AFTER_S, self._give_up)
 
     def _give_up(self) -> None:
@@ -329,7 +329,7 @@ class StartedProcesses:
         if self._warming is not None and self._warming.is_worth_keeping:
             self._is_gone = self._is_kept = True
         else:
-            self._group.request(messages.EndYourself())
+            self._group.request(messages.Shutdown())
 
     def spawner_ended(self, how: str) -> None:
         self._is_gone = True

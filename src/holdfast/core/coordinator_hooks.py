@@ -29,6 +29,10 @@ class CoordinatorFeature:
     messages: tuple[type, ...] = ()
     """Messages of nodes that are this feature's alone."""
 
+    def __repr__(self) -> str:
+        """The same for every coordinator: a feature keeps nothing itself."""
+        return type(self).__name__
+
     def take(self, state: CoordinatorState, event: CoordinatorEvent, now: float) -> Effects:
         """One of `events` has happened."""
         return []
