@@ -51,7 +51,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from holdfast.core import border
-from holdfast.core.coordinator.state import CoordinatorState, is_owed
+from holdfast.core.coordinator import CoordinatorState, is_owed
 from holdfast.core.policy.config import Leases
 from holdfast.core.protocol.document import Document, Ledger
 from holdfast.core.protocol.messages import CloseJob, HeartbeatAnswered, ToNode, Welcomed
@@ -696,7 +696,7 @@ def _failed(state: ElectionState, found: RegisterRead, now: float) -> list[Elect
     if state.role is Role.LEADER:
         effects = _step_down(state, "another coordinator has taken over")
     state.role, state.pending = Role.FOLLOWER, None
-    return effects + _saw(state, found, now)
+    return effects + _saw(state, RegisterRead(found.document, found.token), now)
 
 
 # The end of a term.

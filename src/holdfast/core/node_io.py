@@ -13,7 +13,6 @@ from typing import Literal
 from msgspec import field
 
 from holdfast.core.border import CoordinatorLost as CoordinatorLost
-from holdfast.core.border import CoordinatorReached as CoordinatorReached
 from holdfast.core.border import Dial as Dial
 from holdfast.core.border import KnowEnded as KnowEnded
 from holdfast.core.border import Say as Say
@@ -330,6 +329,12 @@ class NodeTimerFired(Record, frozen=True):
     """A timer set by `WakeNode` has run out."""
 
     name: str
+
+
+class CoordinatorReached(Record, frozen=True):
+    """There is a connection to the coordinator, or it lives in this very process."""
+
+    hosting: bool = False
 
 
 class LeaseRanOut(Record, frozen=True):

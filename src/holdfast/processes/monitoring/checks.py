@@ -45,7 +45,7 @@ class HangChecks:
         """By phase, the longest waits of this round: they excuse those of the next."""
         return self._watch.longest
 
-    def look(self, workers: list[tuple[Watched, Sign | None]]) -> None:
+    def check(self, workers: list[tuple[Watched, Sign | None]]) -> None:
         """One look at these, of which each page says that; none while another is under way."""
         if self._is_looking:
             return
@@ -79,7 +79,7 @@ class HangChecks:
 def _views(pids: list[int], store_port: int) -> dict[int, kernel.KernelView]:
     """In a lane. Who has ended is left out."""
     sent = sockets.bytes_moved(store_port)
-    views = ((pid, kernel.look_with_children(pid, sent)) for pid in pids)
+    views = ((pid, kernel.view_with_children(pid, sent)) for pid in pids)
     return {pid: view for pid, view in views if view is not None and view.state != "Z"}
 
 
@@ -111,7 +111,7 @@ class StuckChecks:
         self._on_stuck = on_stuck
         self._is_looking = False
 
-    def look(self, pids: dict[int, int]) -> None:
+    def check(self, pids: dict[int, int]) -> None:
         """One look at these, by local rank; none where the one before has not come to its end."""
         if not self._is_looking:
             self._is_looking = True
@@ -126,7 +126,7 @@ class StuckChecks:
 
 def _held_views(pids: dict[int, int]) -> dict[int, kernel.KernelView]:
     """In a lane: those that are there and held by nobody's debugger."""
-    views = ((rank, kernel.look(pid)) for rank, pid in pids.items())
+    views = ((rank, kernel.view_of(pid)) for rank, pid in pids.items())
     return {rank: view for rank, view in views if view is not None and not view.tracer}
 
 
