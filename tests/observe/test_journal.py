@@ -24,7 +24,7 @@ from holdfast.core.coordinator_io import (
     CoordinatorTimerFired,
     Heard,
 )
-from holdfast.core.features.node import new_node
+from holdfast.core.features.of_node import new_node
 from holdfast.core.node_io import (
     AllGone,
     CoordinatorLost,
