@@ -8,8 +8,8 @@ from typing import Any, cast
 from tools.simulator.timeline import ManualClock
 
 from holdfast.agent.progress import JobProgress
-from holdfast.core.coordinator.bootstrap import Beginning
-from holdfast.core.coordinator.io import CoordinatorTimerFired
+from holdfast.core.coordinator import Beginning
+from holdfast.core.coordinator_io import CoordinatorTimerFired
 from holdfast.core.node_io import NodeStarted, StepReported, Told, WorkerStarted
 from holdfast.core.protocol.document import Ledger
 from holdfast.core.protocol.messages import RunRound

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from holdfast.core import border
-from holdfast.core.coordinator.io import CoordinatorEffect, CoordinatorEvent
+from holdfast.core.coordinator_io import CoordinatorEffect, CoordinatorEvent
 from holdfast.core.election import ElectionEffect, ElectionEvent
 from holdfast.core.node_io import NodeEffect, NodeEvent
 

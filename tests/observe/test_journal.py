@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from holdfast.core import node as agent
-from holdfast.core.coordinator.io import (
+from holdfast.core.coordinator import check_leases, coordinator_of, decide, receive
+from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     CoordinatorEvent,
     CoordinatorTimerFired,
     Heard,
 )
-from holdfast.core.coordinator.liveness import check_leases, decide, liveness_of, receive
 from holdfast.core.features.node import new_node
 from holdfast.core.node_io import (
     AllGone,
@@ -539,7 +539,7 @@ def test_a_replay_does_without_the_heartbeats_that_were_left_out(path: Path) -> 
 def test_a_coordinator_that_took_over_replays_from_what_it_began_with(path: Path) -> None:
     journal = Journal(path, NODES_HEADER)
     beginning = Beginning(Term(1, 7), ledger=Ledger(4, 2, charges=1), gone_after_s=12.0)
-    liveness = liveness_of(beginning.state(NODES, 100.0))
+    liveness = coordinator_of(beginning.state(NODES, 100.0))
     journal.began(100.0, beginning)
     info = NodeInfo("a-1", "a", slots=2)
     standing = RoundReport(4, 0, 2, "running")

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.admin.event_feed import EventFeed, read_steps
-from holdfast.core.coordinator import operating
-from holdfast.core.coordinator.io import OperatorAsked
-from holdfast.core.coordinator.overview import overview
+from holdfast.core.coordinator_io import OperatorAsked
+from holdfast.core.features import commands
+from holdfast.core.features.overview import overview
 from holdfast.core.node_io import LeaveAsked, SignalWorkers
 from holdfast.core.protocol.bounds import NAME_MOST, clean, cut
 from holdfast.core.protocol.document import NAME_KEPT, NodeLimits
@@ -155,7 +155,7 @@ class RequestHandlers:
         coordinating = self._engine.link.coordinating
         if coordinating is None:
             return NotKnown(NOT_THE_COORDINATOR)
-        refused = operating.refusal(coordinating.state, event.wish, event.limits)
+        refused = commands.refusal(coordinating.state, event.wish, event.limits)
         if refused:
             return NotKnown(refused)
         coordinating.decide(event)

@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.core.coordinator.io import Explain
+from holdfast.core.coordinator_io import Explain
 from holdfast.core.node_io import Say
 from holdfast.core.policy.config import Output
 from holdfast.core.protocol.bounds import clean

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from holdfast.core.coordinator.io import CoordinatorEffect, CoordinatorEvent
+from holdfast.core.coordinator_io import CoordinatorEffect, CoordinatorEvent
 from holdfast.core.node_io import NodeEffect, NodeEvent
 from holdfast.core.protocol.messages import FromNode, ToNode
 

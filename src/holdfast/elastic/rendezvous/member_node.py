@@ -59,8 +59,7 @@ from holdfast.runtime.thread_calls import ThreadCalls
 from holdfast.transport.tether_end import reset_tether
 
 if TYPE_CHECKING:
-    from holdfast.core.coordinator.bootstrap import Beginning
-    from holdfast.core.coordinator.liveness import Liveness
+    from holdfast.core.coordinator import Beginning, Coordinator
     from holdfast.core.election import ElectionEffect, ElectionEvent, ElectionState
 
 log = logging.getLogger(__name__)
@@ -182,7 +181,7 @@ class MemberNode:
     def began(self, at: float, beginning: Beginning) -> None:
         pass
 
-    def taken(self, at: float, liveness: Liveness) -> None:
+    def taken(self, at: float, liveness: Coordinator) -> None:
         liveness.taken.clear()
 
     def election(

@@ -24,10 +24,10 @@ import threading
 import time
 from functools import partial
 
-from holdfast.core.coordinator.ending import patience_s
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.errors import HoldfastError
 from holdfast.core.protocol.model import Outcome
+from holdfast.core.rounds import patience_s
 from holdfast.elastic.rendezvous.member_node import MemberNode
 from holdfast.elastic.rendezvous.shared_state import Seat, SharedState
 from holdfast.engine.secrets import Secrets

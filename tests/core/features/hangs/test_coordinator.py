@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from msgspec.structs import replace
+from tests.core.coordinator.coordinated_job import Job, failure, running
 
-from holdfast.core.coordinator.io import CoordinatorEffect, Explain, Tell
+from holdfast.core.coordinator_io import CoordinatorEffect, Explain, Tell
 from holdfast.core.policy.config import Oversight
 from holdfast.core.protocol.messages import (
     FrameGroup,
@@ -14,8 +15,6 @@ from holdfast.core.protocol.messages import (
     WorkersStalled,
     WorkersSucceeded,
 )
-
-from .coordinated_job import Job, failure, running
 
 
 def hanging(*nodes: str, hang: str = "restart") -> Job:
