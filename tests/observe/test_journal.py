@@ -24,7 +24,7 @@ from holdfast.core.coordinator_io import (
     CoordinatorTimerFired,
     Heard,
 )
-from holdfast.core.features.node import new_node
+from holdfast.core.features.of_node import new_node
 from holdfast.core.node_io import (
     AllGone,
     CoordinatorLost,
@@ -292,11 +292,11 @@ def test_a_job_that_makes_steps_replays_without_most_of_them(path: Path) -> None
     node = JournalledNode(Journal(path, HEADER))
     node.take(NodeStarted(cold="not wanted"))
     step = 0
-    while node.coordinator.round_number < 3:
+    while node.coordinator.group.round_number < 3:
         following = next(node.next_by_itself(), None)
-        if following is None and step < 50 * node.coordinator.round_number:
+        if following is None and step < 50 * node.coordinator.group.round_number:
             step += 1
-            node.take(StepReported(node.coordinator.round_number, 0, step))
+            node.take(StepReported(node.coordinator.group.round_number, 0, step))
         else:
             node.happen(following or next(node.chance_of_failure()))
     node.journal.close()
@@ -313,7 +313,7 @@ def long_journal(path: Path, limit_bytes: int) -> tuple[JournalHeader, list[Step
     """One that is much longer than its limit."""
     node = JournalledNode(Journal(path, HEADER, limit_bytes=limit_bytes))
     node.take(NodeStarted(cold="not wanted"))
-    while node.coordinator.round_number < 2:
+    while node.coordinator.group.round_number < 2:
         node.happen(next(node.next_by_itself(), None) or next(node.chance_of_failure()))
     for number in range(300):
         node.take(WorkerStarted(99, 0, number))
@@ -396,7 +396,7 @@ def recovered_job(path: Path) -> list[Step]:
     """One round that fails and one that runs."""
     node = JournalledNode(Journal(path, HEADER))
     node.take(NodeStarted(cold="not wanted"))
-    while node.coordinator.round_number < 2:
+    while node.coordinator.group.round_number < 2:
         following = next(node.next_by_itself(), None) or next(node.chance_of_failure())
         node.happen(following)
     node.journal.close()

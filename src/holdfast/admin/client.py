@@ -10,7 +10,7 @@ own parts ask through its engine instead (`engine.requests`).
 Rules
 1. A call raises `AdminError` where the job is gone or does not answer, and says so in words.
 2. Answers are given as they come; after the last one, `missing` says who did not answer.
-3. Here, only jobs of this user are asked, by root those of all users; elsewhere, whoever has the
+3. Here, only jobs of this user are asked, by root those of all users; elsewhere, anyone with the
    token may ask. Any user can listen under a name that looks like an agent's: the kernel says whose
    it is, before a word is said there. To root, its own jobs come before others of the same name.
 4. All agents of this machine are asked side by side, with one patience.
@@ -26,7 +26,7 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
@@ -56,7 +56,7 @@ CHANNEL_PATIENCE_S = 10.0
 CROWDED_MOST = 16
 USERS_SHOWN = 4
 NO_JOB = "\0"
-"""What no job is called: whoever is asked for it says which one it is, and opens no door."""
+"""A name that no job has: an agent asked for it says which job is its own, and lets nobody in."""
 ANSWER_PATIENCE_S = 60.0
 """More than an agent takes to give up."""
 _CHANNEL = re.compile(r" 00010000 \w+ \w+ +(\d+) (@holdfast-(\d+)-[0-9a-f]{16})$")
@@ -71,6 +71,10 @@ class AdminError(HoldfastError):
         super().__init__(clean(reason))  # It may be the job's own words.
 
 
+class JobNotFound(AdminError):
+    """No job of that name runs on this machine."""
+
+
 class LocalAgent(Struct):
     """An agent on this machine that would answer, as it says itself."""
 
@@ -83,7 +87,7 @@ class LocalAgent(Struct):
     pid: int = 0
     channel: str = ""
     uid: int = -1
-    """Whose it is, by the kernel's word."""
+    """Its user, by the kernel's word."""
 
 
 class Listening(NamedTuple):
@@ -101,7 +105,7 @@ class AdminClient:
     def __init__(self, loop: EventLoop, connection: FramedConnection, run_id: str) -> None:
         self.run_id = run_id
         self.missing: tuple[str, ...] = ()
-        """Who did not answer the last request, by name; the first of them, if there are many."""
+        """Names of the nodes that did not answer the last request; the first of them, if many."""
         self._loop, self._connection = loop, connection
         self._heard: deque[PassResponse | CloseRequest] = deque()
         self._number = 0
@@ -115,7 +119,7 @@ class AdminClient:
         nodes: Sequence[str] = (),
         patience_s: float = ANSWER_PATIENCE_S,
     ) -> Iterator[tuple[str, Answer]]:
-        """What nodes answer, each with its name, as it comes. Raises `AdminError`."""
+        """The nodes' answers, each with the node's name, as they come. Raises `AdminError`."""
         self._number += 1
         self.missing = ()
         asked = RequestMade(self._number, pack(request), of, tuple(nodes))
@@ -139,11 +143,27 @@ class AdminClient:
             return answer
         raise AdminError("the coordinator did not answer")
 
-    def pause(self, seconds: float) -> None:
-        """Wait that long, or until the job hangs up. Raises `AdminError` then."""
+    def pause(
+        self,
+        seconds: float,
+        readable: int | None = None,
+        read: Callable[[], None] = lambda: None,
+        done: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Wait that long, or until something else is done, and read a descriptor meanwhile.
+
+        Raises `AdminError` where the job hangs up.
+        """
         over: list[bool] = []
-        self._loop.call_later(seconds, over.append, True)
-        self._loop.run_until(lambda: bool(over or self._ended))
+        timer = self._loop.call_later(seconds, over.append, True)
+        if readable is not None:
+            self._loop.add_reader(readable, read)
+        try:
+            self._loop.run_until(lambda: bool(over or self._ended or done()))
+        finally:
+            timer.cancel()
+            if readable is not None:
+                self._loop.remove_reader(readable)
         if self._ended:
             raise AdminError(self._ended)
 
@@ -197,13 +217,13 @@ def connect_here(wanted: str = "") -> AdminClient:
             return connect_to(agent)  # Nobody has to wait for the others.
         found.append(agent)
     if not found:
-        raise AdminError(f"no job of yours runs on this machine{_of_others(listening)}")
+        raise JobNotFound(f"no job of yours runs on this machine{_of_others(listening)}")
     jobs = {(agent.run_id, agent.uid): agent for agent in found}
     running = ", ".join(sorted(_display_name(*job) for job in jobs))
     if wanted:
         found = _of_one_user(wanted, [agent for agent in found if agent.run_id == wanted])
         if not found:
-            raise AdminError(f"no job called {wanted!r} runs on this machine: {running}")
+            raise JobNotFound(f"no job called {wanted!r} runs on this machine: {running}")
     elif len(jobs) > 1:
         raise AdminError(f"several jobs run on this machine, so name one: {running}")
     return connect_to(found[0])
@@ -444,7 +464,7 @@ def connect_elsewhere(config: JobConfig, secrets: Secrets) -> AdminClient:
 
 
 def _written_endpoints(config: JobConfig, secrets: Secrets) -> tuple[Endpoint, ...]:
-    """Where agents of the job can be dialled, as its register says; the coordinator's first."""
+    """The addresses of the job's agents, from its register; the coordinator's first."""
     from holdfast.engine.network import settings_of
     from holdfast.registers.opening import open_register
     from holdfast.registers.register import RegisterRefused, RegisterUnreachable

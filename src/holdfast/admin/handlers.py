@@ -1,4 +1,4 @@
-"""What a node answers to the requests of outsiders. Loaded when the first one comes.
+"""A node's answers to the requests of admin clients. Loaded when the first one comes.
 
 Views, all of them: nothing is kept for them, and nothing is decided here.
 """
@@ -56,11 +56,11 @@ from holdfast.engine.engine import Engine
 from holdfast.observe.journal import Journal
 from holdfast.observe.live_history import LiveHistory
 from holdfast.observe.story import StoryEvent
-from holdfast.processes.monitoring.usage import (
+from holdfast.processes.monitoring.kernel import (
     MachineUsage,
     ProcessUsage,
     UsageWatch,
-    look_at_machine,
+    read_machine,
 )
 from holdfast.processes.output.recent import OutputBlock, OutputWanted
 from holdfast.processes.supervisor import NodeSupervisor
@@ -77,6 +77,7 @@ if TYPE_CHECKING:
 NOT_THE_COORDINATOR = "this node is not the coordinator any more; ask again"
 _pack = msgspec.msgpack.Encoder().encode
 NO_DASHBOARD = "this node has no dashboard: it was started without --dashboard"
+FINISHED = ProcessUsage("finished")
 REPLY_FIRST_S = 0.1
 """How long a node that is to be killed lives on, so that its answer goes out."""
 NO_WORKERS = "no worker runs on this node now"
@@ -162,7 +163,7 @@ class RequestHandlers:
         return UnderWay()
 
     def _inject_fault(self, wanted: HarmWanted) -> Answer:
-        """For a trial, and only where whoever started the job has allowed it."""
+        """For chaos tests, and only where the job was started with permission for them."""
         if not self._engine.config.allow_chaos:
             return NotKnown("this job was not started with --allow-chaos")
         clock, processes = self._engine.clock, self._supervisor
@@ -181,16 +182,17 @@ class RequestHandlers:
         return UnderWay()
 
     def _look_at_ranks(self, tell: Reply) -> None:
-        standings = self._supervisor.standings()
+        standings, finished = self._supervisor.standings(), self._supervisor.finished()
         pids = [one.pid for one in standings]
         host = self._engine.state.host
 
         def look() -> tuple[dict[int, ProcessUsage], MachineUsage]:
-            return self._usage.look(pids), look_at_machine()
+            return self._usage.read(pids), read_machine()
 
         def looked(found: tuple[dict[int, ProcessUsage], MachineUsage]) -> None:
             used, machine = found
             ranks = tuple(_rank(one, used[one.pid]) for one in standings if one.pid in used)
+            ranks += tuple(_rank(one, FINISHED) for one in finished)
             free, devices = machine.memory_free_bytes, machine.accelerators
             tell(RanksTold(host, ranks, machine.load, free, devices))
 
@@ -205,11 +207,7 @@ class RequestHandlers:
     def _logs_after(self, request: LogsAsked, tell: Reply) -> None:
         recent, ranks = self._supervisor.recent, frozenset(request.ranks)
         after = request.after.get(self._engine.state.name, 0)
-        files = tuple(
-            cut(f"rank {rank}: {file}")
-            for (rank, _), file in sorted(recent.files.items())
-            if not ranks or rank in ranks
-        )
+        files = tuple(map(cut, recent.named_files(ranks)))
 
         def told(blocks: list[OutputBlock], last: int) -> None:
             packed = tuple(
@@ -228,7 +226,8 @@ class RequestHandlers:
         return self._feed
 
     def _history(self) -> HistoryTold:
-        book = self._live.book(self._engine.clock.now())
+        now = self._engine.clock.now()
+        book = self._live.book(now)
         parts_s: dict[str, float] = dict(book.parts_s.items())
         return HistoryTold(
             sum(parts_s.values()),
@@ -236,6 +235,8 @@ class RequestHandlers:
             book.reports_steps,
             tuple(map(_pack, self._live.history.spans()[-ROUNDS_TOLD_MOST:])),
             tuple(map(_pack, book.interruptions[-ROUNDS_TOLD_MOST:])),
+            self._live.history.pace or None,
+            self._live.step_age_s(now),
         )
 
     def _events_after(self, request: EventsAsked, tell: Reply) -> None:

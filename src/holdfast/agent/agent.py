@@ -49,9 +49,19 @@ if TYPE_CHECKING:
     from holdfast.transport.http_model import HttpResponse
 
 CONSOLE_PATIENCE_S = 10.0
-"""How long the end waits for a reader of our output that does not read."""
+"""The wait, at the end, for a reader of our output that does not read."""
+WATCHED_AFTER_S = 60.0
+"""When the agent says by what workers are watched for hangs."""
+WATCHED_BY_SIGNS = (
+    "--hang restart: hangs are noticed by steps of PyTorch's optimizers and phases;"
+    " no worker reports steps (holdfast.progress)"
+)
+NOT_WATCHED = (
+    "--hang restart: no worker reports steps (holdfast.progress) or uses an optimizer of PyTorch,"
+    " so a job that hangs is restarted only if stacks show which rank the others wait for"
+)
 JOURNAL_LAST_S = 2.0
-"""How long a node that has failed waits for its journal."""
+"""The wait of a node that has failed for its journal."""
 JOURNAL_WAITING_BYTES = 32 << 20
 """How much of the journal waits in memory for its disk; then it ends."""
 
@@ -173,6 +183,14 @@ class Agent:
             self._open_dashboard()
         self._open_health_port()
         self._open_traces()
+        output = self.config.output
+        if self.logs.temporary is not None and (output.redirects or output.redirects_default):
+            self._messages.say(f"output of workers goes to files in {self.logs.root}")
+        if self.config.oversight.hang == "restart" and self._print_report:
+            if self.config.program.kind == "command":
+                self._messages.say(NOT_WATCHED)
+            else:
+                self._loop.call_later(WATCHED_AFTER_S, self._tell_what_is_watched)
         self.post(started)
         self._keep_journal_up()
         self._loop.run_until(lambda: self._engine.outcome is not None)
@@ -192,7 +210,7 @@ class Agent:
         return outcome
 
     def _open_dashboard(self) -> None:
-        """What it needs is loaded beside the loop, while the workers start."""
+        """Open the dashboard; its modules are loaded beside the loop, while the workers start."""
 
         def load() -> Mapping[str, HttpResponse]:
             from holdfast.admin import dashboard
@@ -253,6 +271,12 @@ class Agent:
         if self._engine.outcome is None:
             self._loop.call_later(self._journal.keep_up(now) - now, self._keep_journal_up)
 
+    def _tell_what_is_watched(self) -> None:
+        """By what a hang would be noticed."""
+        watched = self.supervisor.watched_by()
+        if self._engine.outcome is None and watched != "steps":
+            self._messages.say(WATCHED_BY_SIGNS if watched else NOT_WATCHED)
+
     def _echo(self, line: bytes) -> None:
         self.console.write(2, line)
 
@@ -277,7 +301,7 @@ class Agent:
                 self._messages.recovered(recovery)
 
     def _show_live_line(self) -> LiveLine | None:
-        """What the job is doing, below all output, where there is a terminal."""
+        """Show the live line below all output, where there is a terminal."""
         if not self.console.outlet(2).is_terminal:
             return None
         from holdfast.agent.live_line import LiveLine, is_wanted
@@ -342,7 +366,8 @@ class Agent:
         if tells_nothing and not self._print_report:
             files.do(self._kept.remove_if_untouched)
         else:
-            files.do(partial(self._kept.end, self._record(outcome, known)))
+            last = self.supervisor.recent.the_last()
+            files.do(partial(self._kept.end, self._record(outcome, known), last))
         self._wait_for_disks()
 
     def _record(self, outcome: Outcome, known: Summary) -> run_folders.RunRecord:
@@ -368,7 +393,7 @@ class Agent:
         self._loop.run_until(lambda: self._hurried or all_done())
 
     def _console_done(self, patience_s: float) -> Callable[[], bool]:
-        """All that was written is out, or whoever should read it has not for too long."""
+        """All that was written is out, or its reader has not read for too long."""
         given_up: list[bool] = []
         self._loop.call_later(patience_s, given_up.append, True)
         return lambda: bool(given_up) or not self.console.pending()

@@ -1,4 +1,4 @@
-"""What `/metrics` says: a view of what this node's machines know now, and of what was counted."""
+"""The content of `/metrics`: the present state of this node's machines, and its counters."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class NodeMetrics:
         furthest = _furthest_step(state)
         if furthest is not None:
             samples["holdfast_coordinator_step"] = {(): furthest}
-        # Whoever was heard of longest ago comes first in the book.
+        # The node heard of longest ago comes first.
         longest = next(iter(coordinating.liveness.leases.watches.values()), None)
         if longest is not None:
             name = "holdfast_coordinator_heartbeat_age_max_seconds"

@@ -3,58 +3,49 @@
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from holdfast.cli.verbs import verb
+from holdfast.cli.verbs import VerbParser, verb
+from holdfast.core.policy.texts import whole_number
 from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.errors import UsageError
 
 if TYPE_CHECKING:
     from holdfast.admin.client import LocalAgent
 
-HELP = """\
-Usage: holdfast dashboard [RUN]
-       holdfast dashboard [JOURNAL | FOLDER | RUN]... [--port PORT]
-
-Prints the link to a job's page. For a job that runs on this machine and was started with
---dashboard, that is the page of its agent: live, and with its key. For journals
-(journal.jsonl, or a folder below which they are; of several nodes they become one story),
-and for a job that has ended, the page is served from here until Ctrl-C. Journals can also be
-dropped onto that page, or chosen there.
-
-Whoever has the link can use the page. It answers on this machine only; from another one,
-go through ssh: ssh -L 8470:127.0.0.1:8470 HOST
-
-  --port PORT    serve journals at this port [any that is free]
-"""
 PORT_MOST = 65535
+PARSER = VerbParser(
+    "dashboard",
+    "Print the link to a job's page. For a job that runs on this machine and was started with "
+    "--dashboard, that is the page of its agent: live, and with its key. For journals, and for a "
+    "job that has ended, the page is served from here until Ctrl-C. Journals can also be dropped "
+    "onto that page, or chosen there.",
+    epilog="Whoever has the link can use the page. It answers on this machine only; from another "
+    "one,\ngo through ssh: ssh -L 8470:127.0.0.1:8470 HOST",
+)
+PARSER.add_argument(
+    "places",
+    nargs="*",
+    metavar="JOB | FOLDER | JOURNAL",
+    help="the name of a job, a folder below which journals are, or a journal (journal.jsonl); "
+    "those of several nodes become one story",
+)
+PARSER.add_argument(
+    "--port",
+    type=whole_number(0, PORT_MOST),
+    metavar="PORT",
+    help="serve journals at this port [any that is free]",
+)
 
 
-@verb(HELP)
-def dashboard(words: list[str]) -> None:
-    paths, port = _parse(words)
-    link = _running(paths) if port is None else ""
+@verb(PARSER)
+def dashboard(asked: Namespace) -> None:
+    link = _running(asked.places) if asked.port is None else ""
     if link:
         print(link)
     else:
-        _serve(paths, port or 0)
-
-
-def _parse(words: list[str]) -> tuple[list[str], int | None]:
-    paths, port = [], None
-    rest = iter(words)
-    for word in rest:
-        name, equals, value = word.partition("=")
-        if name == "--port":
-            value = value if equals else next(rest, "")
-            if not value.isdecimal() or int(value) > PORT_MOST:
-                raise UsageError(f"--port {value or 'without a number'} is no port", "0 to 65535")
-            port = int(value)
-        elif word.startswith("-"):
-            raise UsageError(f"there is no option {word}", "`holdfast dashboard --help` shows them")
-        else:
-            paths.append(word)
-    return paths, port
+        _serve(asked.places, asked.port or 0)
 
 
 def _running(paths: list[str]) -> str:

@@ -36,6 +36,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from holdfast.core import rounds
+from holdfast.core.coordinator_hooks import CoordinatorFeature
 from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     CoordinatorEvent,
@@ -57,7 +58,6 @@ from holdfast.core.coordinator_io import (
     Write,
     Written,
 )
-from holdfast.core.hooks import CoordinatorFeature
 from holdfast.core.membership import (
     LeaseBook,
     Member,

@@ -1,9 +1,8 @@
 """Events and effects of a node's machine (`core.node`).
 
-Events are in the past tense and come from the node's shell or from the coordinator.
-Effects are in the imperative and are carried out by the shell; each one that completes
-comes back as an event. Those that another machine of the node takes, or asks for, are in
-`core.border`.
+Events, in the past tense, come from the node's shell or from the coordinator. Effects, in the
+imperative, are carried out by the shell; one that completes comes back as an event. Those that
+another machine of the node takes, or asks for, are in `core.border`.
 """
 
 from __future__ import annotations
@@ -348,44 +347,14 @@ class LeaveAsked(Record, frozen=True):
 
 
 NodeEvent = (
-    NodeStarted
-    | EndpointReserved
-    | LivenessLockTaken
-    | EndedFound
-    | StoreFailed
-    | SpawnerReady
-    | ZygoteReady
-    | ModuleRejected
-    | ModulesUnfit
-    | ImportsLearned
-    | ImportLeft
-    | ZygoteLost
-    | WorkerStarted
-    | WorkerExited
-    | StepReported
-    | StallFound
-    | StallOver
-    | WorkersLocated
-    | StragglerFound
-    | WorkerStuck
-    | DeadlineMissed
-    | UnexitedFound
-    | SaveAnswered
-    | AllGone
-    | ProcessesStuck
-    | SpawnerLost
-    | SpawnerEnded
-    | SignalReceived
-    | LeaveAsked
-    | ClosingAsked
-    | Released
-    | LauncherLost
-    | NodeTimerFired
-    | CoordinatorReached
-    | CoordinatorLost
-    | LeaseRanOut
-    | Told
-)
+    NodeStarted | EndpointReserved | LivenessLockTaken | EndedFound | StoreFailed | SpawnerReady
+    | ZygoteReady | ModuleRejected | ModulesUnfit | ImportsLearned | ImportLeft | ZygoteLost
+    | WorkerStarted | WorkerExited | StepReported | StallFound | StallOver | WorkersLocated
+    | StragglerFound | WorkerStuck | DeadlineMissed | UnexitedFound | SaveAnswered | AllGone
+    | ProcessesStuck | SpawnerLost | SpawnerEnded | SignalReceived | LeaveAsked | ClosingAsked
+    | Released | LauncherLost | NodeTimerFired | CoordinatorReached | CoordinatorLost
+    | LeaseRanOut | Told
+)  # fmt: skip
 
 
 # Effects: what the shell is to do.
@@ -543,30 +512,8 @@ class Finish(Record, frozen=True):
 
 
 NodeEffect = (
-    ReserveEndpoint
-    | StartZygote
-    | Remember
-    | DropZygote
-    | KillZygote
-    | RecordSeat
-    | RemoveLivenessLocks
-    | KnowEnded
-    | StartWorkers
-    | LocateWorkers
-    | SignalWorkers
-    | ShowSaving
-    | HideSaving
-    | CloseRound
-    | KillEverything
-    | ListStuck
-    | LookAtUnexited
-    | EndSpawner
-    | KillSpawner
-    | Dial
-    | HangUp
-    | SetDeadlines
-    | WakeNode
-    | Report
-    | Say
-    | Finish
-)
+    ReserveEndpoint | StartZygote | Remember | DropZygote | KillZygote | RecordSeat
+    | RemoveLivenessLocks | KnowEnded | StartWorkers | LocateWorkers | SignalWorkers | ShowSaving
+    | HideSaving | CloseRound | KillEverything | ListStuck | LookAtUnexited | EndSpawner
+    | KillSpawner | Dial | HangUp | SetDeadlines | WakeNode | Report | Say | Finish
+)  # fmt: skip

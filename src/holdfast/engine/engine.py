@@ -22,7 +22,7 @@ from typing import Any
 
 from holdfast.core import node as node_machine
 from holdfast.core.border import CoordinatorLost, Say, Told
-from holdfast.core.features.node import new_node
+from holdfast.core.features.of_node import new_node
 from holdfast.core.node import NodeState
 from holdfast.core.node_io import (
     CoordinatorReached,

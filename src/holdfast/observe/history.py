@@ -122,6 +122,25 @@ class TimeSpan(Struct):
     end: float | None = None
 
 
+class NodeRun(Struct):
+    """When workers of one round ran on one node."""
+
+    round: int
+    start: float
+    end: float = float("inf")
+    """Infinite while they run, and where nobody told."""
+
+
+class NodeHistory(Struct):
+    """What one node that was fed did."""
+
+    start: float
+    end: float
+    runs: list[NodeRun] = field(default_factory=list)
+    has_finished: bool = False
+    """Whether its journal goes on to its own end."""
+
+
 class Activity(Struct, frozen=True):
     """What is being waited for: until when at the latest, where that is known."""
 
@@ -142,6 +161,7 @@ class History:
         self.outcome: Outcome | None = None
         self.finished: dict[str, Outcome] = {}
         """How each node ended that did."""
+        self.nodes: dict[str, NodeHistory] = {}
         self.rounds: list[RoundHistory] = []
         self.imports: list[TimeSpan] = []
         self.waits: list[TimeSpan] = []
@@ -154,6 +174,10 @@ class History:
         """How many rounds there were, those that were forgotten too."""
         self.ends: Counter[EndedBy] = Counter()
         """What ended those that are judged."""
+        self.hangs = 0
+        """How often the whole job was found to stand still, whether or not that ended a round."""
+        self.stragglers = 0
+        """How often a worker was found to be slower than the others, on nodes that were fed."""
         self.first_step: int | None = None
         self.furthest_step: int | None = None
         """Of all rounds."""
@@ -182,6 +206,12 @@ class History:
     def is_running(self) -> bool:
         last = self.current
         return last is not None and last.ended is None and self.closed is None
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether the present round was found to stand still, and does so yet."""
+        last = self.current
+        return self.is_running and last is not None and last.stalled is not None
 
     @property
     def restarts(self) -> int:
@@ -225,6 +255,8 @@ class History:
         """Take a step of a node, at that time."""
         self.start = at if self.start is None else min(self.start, at)
         self.end = max(self.end, at)
+        known = self.nodes.setdefault(node, NodeHistory(at, at))
+        known.start, known.end = min(known.start, at), max(known.end, at)
         if isinstance(step, NodeStep):
             self._of_agent(node, at, step)
         elif isinstance(step, CoordinatorStep):
@@ -235,6 +267,8 @@ class History:
         self.start = moment
         self.rounds = [one for one in self.rounds if one.announced >= moment]
         self._by_number = {one.number: one for one in self.rounds}
+        for node in self.nodes.values():
+            node.runs = [one for one in node.runs if one.end > moment]
         for spans in (self.imports, self.waits, self.pauses):
             spans[:] = [one for one in spans if one.end is None or one.end > moment]
 
@@ -315,10 +349,16 @@ class History:
         while self._latest[-1][0] - self._latest[0][0] > PACE_OVER_S:
             self._latest.popleft()
 
-    def _stalled(self, number: int) -> None:
+    def _stalled(self, number: int, is_hang: bool = True) -> None:
         known = self._by_number.get(number)
         if known is not None and known.ended is None and known.stalled is None:
             known.stalled = known.last_stepped or known.started or known.announced
+            self.hangs += is_hang
+
+    def _resumed(self, number: int) -> None:
+        known = self._by_number.get(number)
+        if known is not None and known.ended is None:
+            known.stalled = None
 
     def _all_gone(self, number: int, at: float) -> None:
         known = self._by_number.get(number)
@@ -397,11 +437,16 @@ class History:
                 self._stepped(number, at - age_s, reached)
             case happened.WorkerExited():
                 self._worker_exited(node, at, event)
-            case happened.StallOver(round=number) if number in self._by_number:
-                self._by_number[number].stalled = None
+            case happened.StallOver(round=number):
+                self._resumed(number)
+            case happened.StragglerFound():
+                self.stragglers += 1
             case happened.DeadlineMissed(round=number):
-                self._stalled(number)
+                self._stalled(number, is_hang=False)
+            case happened.SpawnerLost():
+                self._run_ended(node, at)
             case happened.AllGone(round=number) if self.rounds:
+                self._run_ended(node, at)
                 self._all_gone(number or self.rounds[-1].number, at)
                 if self._is("stopping"):
                     self.activity = Activity("forming the next round", at)
@@ -495,12 +540,23 @@ class History:
                 self._end_import(node, at)
             case happened.SignalWorkers(stops=True) | happened.KillEverything():
                 self._stops(node, at, event)
+            case happened.StartWorkers():
+                message = event.message if isinstance(event, happened.Told) else None
+                if isinstance(message, said.RunRound):
+                    self.nodes[node].runs.append(NodeRun(message.assignment.round, at))
             case happened.Report(message=said.WorkersSucceeded(round=number)):
+                self._run_ended(node, at)
                 self._has_succeeded(number, at)
             case happened.Finish(outcome=outcome):
+                self.nodes[node].has_finished = True
                 self.finished[node] = outcome
                 if self._config.max_nodes == 1:
                     self._close(at, outcome)
+
+    def _run_ended(self, node: str, at: float) -> None:
+        """No worker of the node's last round is left."""
+        for run in self.nodes[node].runs[-1:]:
+            run.end = min(at, run.end)
 
     def _stops(self, node: str, at: float, event: happened.NodeEvent) -> None:
         message = event.message if isinstance(event, happened.Told) else event
@@ -544,6 +600,8 @@ class History:
                 for failure in failures:
                     if not failure.stopped_by_us:
                         self._note_failed(number, failure.rank)
+            case said.WorkersResumed(round=number):
+                self._resumed(number)
             case said.RoundStopped(round=number):
                 self._all_gone(number, at)
             case said.WorkersSucceeded(round=number):

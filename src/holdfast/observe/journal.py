@@ -54,7 +54,7 @@ from holdfast.core import coordinator
 from holdfast.core import node as agent
 from holdfast.core.coordinator import Beginning, Coordinator, begin
 from holdfast.core.coordinator_io import CoordinatorEffect, CoordinatorEvent, Heard
-from holdfast.core.features.node import new_node
+from holdfast.core.features.of_node import new_node
 from holdfast.core.node import UNANSWERED, NodeState, Timer
 from holdfast.core.node_io import (
     NodeEffect,

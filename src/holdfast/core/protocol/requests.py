@@ -130,7 +130,7 @@ class RankOverview(Struct, frozen=True, array_like=True):
     local_rank: Count
     pid: Number
     state: NameOrNone
-    """In words, as the kernel has it: "running", "stopped", "stuck in the kernel"."""
+    """In words: "running", "stopped", "stuck in the kernel", "finished"."""
     step: Number | None = None
     step_age_s: Seconds | None = None
     """How long ago it reported that."""
@@ -244,6 +244,10 @@ class HistoryTold(Record, frozen=True):
     """Each an `observe.history.RoundSpan`."""
     interruptions: Annotated[tuple[Packed, ...], Meta(max_length=ROUNDS_TOLD_MOST)] = ()
     """Each an `observe.goodput.Interruption`."""
+    steps_per_s: Seconds | None = None
+    """How fast the furthest step grew, while steps were made."""
+    step_age_s: Seconds | None = None
+    """How long ago the furthest step of the present round was made."""
 
 
 class DashboardAsked(Record, frozen=True):

@@ -1,24 +1,18 @@
 """In a forked worker: become what `python script.py` would have been, and run it.
 
-What a program could notice, and what is done about it:
-
     argv, orig_argv, path[0]     set as the interpreter sets them
     __main__                     ours, with nothing left in it but what the interpreter puts there
     environment                  the worker's own, plus what the preloaded modules changed
     /proc/<pid>/cmdline, environ point to the worker's command and environment
     standard streams             the same objects, made anew over the worker's descriptors
     what importing printed       printed again, in every worker
-    unhandled exceptions         our frames are cut off; the interpreter itself prints them,
-                                 runs `atexit`, waits for threads, and chooses the status
-    what is not plain source     (an archive, a compiled file, a syntax error, no file at all)
-                                 is left to the interpreter, which starts over in this process
-    random state                 that of NumPy and PyTorch is seeded anew, as each worker would
-                                 have done; `random` does so itself after a fork
+    unhandled exceptions         our frames are cut off; the interpreter prints them, runs `atexit`,
+                                 waits for threads, and chooses the status
+    what is not plain source     is left to the interpreter, which starts over in this process
+    random state                 that of NumPy and PyTorch is seeded anew
     modules                      ours are taken out of `sys.modules` again
 
-What stays different is harmless and listed in docs/guides/warm-start.md.
-
-Standard library only: for the zygote.
+What stays different is listed in docs/guides/warm-start.md. Standard library only: for the zygote.
 """
 
 from __future__ import annotations
@@ -35,6 +29,7 @@ from importlib.machinery import BuiltinImporter, SourceFileLoader
 
 from holdfast.processes.stdlib_only import linux, private_names, stack_handler
 from holdfast.processes.stdlib_only.private_messages import NamedFields
+from holdfast.worker import optimizer_steps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -181,7 +176,7 @@ def run(order: PreparedWorker) -> None:
         _let_interpreter_print(error)
         raise
     finally:
-        order.watch.look()
+        order.watch.tell_too_early()
 
 
 def leave_sys_modules() -> None:
@@ -212,6 +207,7 @@ def take_identity(order: PreparedWorker) -> None:
     os.environ.update(environment)
     linux.permit_agent(environment)
     stack_handler.take_variable()
+    optimizer_steps.take_variable()
     sys.argv[:] = order.worker.argv
     sys.orig_argv[:] = _command(order)
     linux.show_as(_command(order), order.env)

@@ -150,6 +150,14 @@ def test_workers_that_never_spoke_do_not_count_soon_where_most_are_elsewhere_or_
     assert job.hear("b", silent(waiting(1))) == []
 
 
+def test_workers_that_never_spoke_count_soon_where_one_is_in_another_collective() -> None:
+    job = hanging("a", "b", "c")
+    job.hear("a", silent(waiting(0)))
+    job.hear("b", silent(waiting(1)))
+    other = WorkersStalled(1, (FrameGroup((2,), "barrier", "train.py:50"),), 300.0)
+    assert told_of(job.hear("c", silent(other))) == {"a": False, "b": False, "c": True}
+
+
 def test_all_that_are_left_wait_for_a_rank_that_has_ended() -> None:
     job = hanging("a", "b")
     job.hear("a", silent(waiting(0)))

@@ -12,9 +12,10 @@ Rules
    stays the same.
 5. Where several nodes stand still, all places together are said once, where the coordinator is.
 6. The cause is known where at least half of the ranks wait in a collective and the others are in
-   none, or where all wait in one and a rank has ended with exit code 0. A node whose workers never
-   spoke, and stand still for a short time only, counts only then. Once a node has finished, it has
-   to say so again: its workers may have been released by that one.
+   none, or where all wait in one and a rank has ended with exit code 0, or is the only one in
+   another one. A node whose workers never reported a step, and are stalled for a short time only,
+   counts only then. Once a node has finished, it has to say so again: its workers may have been
+   released by that one.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
+from holdfast.core.coordinator_hooks import CoordinatorFeature
 from holdfast.core.coordinator_io import CoordinatorEffect, Explain, Tell
-from holdfast.core.hooks import CoordinatorFeature
 from holdfast.core.protocol.messages import FromNode, TellHang, WorkersResumed, WorkersStalled
 from holdfast.core.rounds import Round
 
@@ -146,10 +147,14 @@ def _is_cause_known(
     current: Round, stalls: RoundStalls, left: list[str], groups: tuple[StackGroup, ...]
 ) -> bool:
     """Whether it is known for which rank the others wait (rule 6)."""
-    waiting = sum(len(one.stacks) for one in groups if one.place.in_collective)
-    absent = sum(len(one.stacks) for one in groups) - waiting
+    from holdfast.core.policy.stacks import not_in_collective, odd_one
+
+    absent = sum(len(one.stacks) for one in not_in_collective(groups))
+    waiting = sum(len(one.stacks) for one in groups) - absent
     has_end = current.has_success or any(stalls.reports[node].has_early_end for node in left)
-    return 0 < absent <= waiting or (absent == 0 < waiting and has_end)
+    if absent:
+        return absent <= waiting
+    return waiting > 0 and (has_end or odd_one(groups) is not None)
 
 
 def _begin(
