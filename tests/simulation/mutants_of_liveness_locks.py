@@ -46,7 +46,7 @@ MUTANTS = (
         "§4.10",
         "core.rounds:_member_ended",
         "        current.seats.give_up(one.seat)\n",
-        '            current.seats.lose(one.seat)\n        state.deadlines["missing"] = now\n',
+        '        current.seats.give_up(one.seat)\n        state.deadlines["missing"] = now\n',
         "again",
         (41, 4, 33),
     ),
