@@ -30,6 +30,8 @@ from holdfast.core.protocol.requests import (
     RanksAsked,
     RanksTold,
     RestartWanted,
+    SaveWanted,
+    ScaleWanted,
     StacksAsked,
     StacksTold,
     StopWanted,
@@ -37,8 +39,8 @@ from holdfast.core.protocol.requests import (
     pack,
 )
 from holdfast.dashboard.source import AwaitedResponse, Recipients
-from holdfast.observe.goodput import Interruption
-from holdfast.observe.history import RoundSpan
+from holdfast.observe.goodput import Interruption, Segment
+from holdfast.observe.history import NodeLane, RoundSpan
 from holdfast.observe.story import StoryEvent
 
 PAGE = 2000
@@ -64,6 +66,12 @@ class MadeUpJob:
         self.dashboards: dict[str, DashboardTold] = {}
         self._random = random.Random(seed)
         self.slow: set[int] = set()
+        self.ended: set[int] = set()
+        """Workers whose processes have ended."""
+        self.stalled_at: float | None = None
+        """Since when no worker makes a step."""
+        self.segments: list[Segment] = []
+        self.lanes: list[NodeLane] = []
 
     def tell(self, *events: StoryEvent) -> None:
         """These happened just now."""
@@ -105,22 +113,31 @@ class MadeUpJob:
             case LogsAsked():
                 return LogsTold((), 1)
             case HistoryAsked():
+                parts_s: dict[str, float] = {"useful": 97.5, "stop": 2.5}
+                if self.segments:
+                    parts_s = dict.fromkeys((one.part for one in self.segments), 0.0)
+                for one in self.segments:
+                    parts_s[one.part] += one.seconds
                 return HistoryTold(
-                    100.0,
-                    {"useful": 97.5, "stop": 2.5},
+                    sum(parts_s.values()),
+                    parts_s,
                     True,
                     tuple(map(msgspec.msgpack.encode, self.rounds)),
                     tuple(map(msgspec.msgpack.encode, self.interruptions)),
+                    tuple(map(msgspec.msgpack.encode, self.segments)),
+                    tuple(map(msgspec.msgpack.encode, self.lanes)),
+                    1 / self.step_s,
                 )
             case DashboardAsked():
                 return self.dashboards.get(node, NotKnown("none here"))
             case StacksAsked():
                 return self.stacks.get(node, NotKnown("no worker runs on this node now"))
-            case DrainWanted() | RestartWanted() | StopWanted():
+            case DrainWanted() | RestartWanted() | StopWanted() | SaveWanted() | ScaleWanted():
                 return NotKnown(self.unwilling) if self.unwilling else UnderWay()
 
     def step(self) -> int:
-        return int((time.monotonic() - self.began) / self.step_s)
+        now = time.monotonic() if self.stalled_at is None else self.stalled_at
+        return int((now - self.began) / self.step_s)
 
     def _job(self, first: int) -> JobTold:
         page = [self._node(k) for k in range(first, min(first + PAGE, self.nodes))]
@@ -150,6 +167,7 @@ class MadeUpJob:
 
     def _ranks(self, k: int) -> RanksTold:
         first, chance = k * self.slots, self._random
+        age_s = 0.1 if self.stalled_at is None else time.monotonic() - self.stalled_at
         return RanksTold(
             f"host{k}",
             tuple(
@@ -159,12 +177,14 @@ class MadeUpJob:
                     10_000 + rank,
                     "running",
                     max(0, self.step() - (chance.random() < 0.1)),
-                    0.1,
+                    age_s,
                     (1 / self.step_s) * (0.3 if rank in self.slow else 0.98 + chance.random() / 50),
                     "",
                     0.8 + chance.random() / 5,
                     (20_000 + int(chance.random() * 40)) << 20,
                 )
                 for rank in range(first, first + self.slots)
+                if rank not in self.ended
             ),
+            ended=tuple(rank for rank in sorted(self.ended) if first <= rank < first + self.slots),
         )

@@ -24,6 +24,7 @@ from holdfast.core.protocol.requests import (
     EVENTS_TOLD_MOST,
     LOGS_TOLD_BYTES,
     ROUNDS_TOLD_MOST,
+    SEGMENTS_TOLD_MOST,
     Answer,
     DashboardAsked,
     DrainWanted,
@@ -183,6 +184,7 @@ class RequestHandlers:
     def _look_at_ranks(self, tell: Reply) -> None:
         standings = self._supervisor.standings()
         pids = [one.pid for one in standings]
+        ended = tuple(self._supervisor.ended_ranks())
         host = self._engine.state.host
 
         def look() -> tuple[dict[int, ProcessUsage], MachineUsage]:
@@ -192,7 +194,7 @@ class RequestHandlers:
             used, machine = found
             ranks = tuple(_rank(one, used[one.pid]) for one in standings if one.pid in used)
             free, devices = machine.memory_free_bytes, machine.accelerators
-            tell(RanksTold(host, ranks, machine.load, free, devices))
+            tell(RanksTold(host, ranks, machine.load, free, devices, ended))
 
         self._supervisor.file_lane.do(look, looked)
 
@@ -228,14 +230,17 @@ class RequestHandlers:
         return self._feed
 
     def _history(self) -> HistoryTold:
-        book = self._live.book(self._engine.clock.now())
+        book, history = self._live.book(self._engine.clock.now()), self._live.history
         parts_s: dict[str, float] = dict(book.parts_s.items())
         return HistoryTold(
             sum(parts_s.values()),
             parts_s,
             book.reports_steps,
-            tuple(map(_pack, self._live.history.spans()[-ROUNDS_TOLD_MOST:])),
+            tuple(map(_pack, history.spans()[-ROUNDS_TOLD_MOST:])),
             tuple(map(_pack, book.interruptions[-ROUNDS_TOLD_MOST:])),
+            tuple(map(_pack, book.segments[-SEGMENTS_TOLD_MOST:])),
+            tuple(map(_pack, history.lanes.values())),
+            history.pace or None,
         )
 
     def _events_after(self, request: EventsAsked, tell: Reply) -> None:

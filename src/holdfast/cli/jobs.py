@@ -199,11 +199,12 @@ def _row(one: ListedJob) -> tuple[str, ...]:
         length(one.seconds) if one.started else "-",
         str(one.nodes or "-"),
         str(one.ranks or "-"),
-        _end(one),
+        ending(one),
     )
 
 
-def _end(one: ListedJob) -> str:
+def ending(one: ListedJob) -> str:
+    """How it ended, in a few words."""
     if one.state != "succeeded":
         return clean(shortened(one.reason, REASON_MOST))
     parts = [counted(one.steps, "step")] if one.steps is not None else []

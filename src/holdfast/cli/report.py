@@ -32,7 +32,7 @@ last job on this machine.
   --since TIME   only the end: 90s, 10m or 2h before the last line, or from 14:05 on
   --all          all events and incidents, however many
   --json         the same for programs
-  --html FILE    one self-contained page with a timeline; - is standard output
+  --html FILE    the same as the dashboard's page, in one file; - is standard output
 """
 _VALUES = ("--at", "--since", "--html")
 
@@ -83,7 +83,7 @@ def _show(asked: _ReportWanted) -> None:
     for note in found.notes:
         print(f"holdfast: {clean(note)}", file=sys.stderr)
     journals = [read(path) for path in found.journals]
-    whole = job_report.report(journals, _running_at([header for header, _ in journals]))
+    whole = job_report.report(journals, running_at([header for header, _ in journals]))
     shown, about = _within(whole, asked)
     if asked.json:
         import msgspec
@@ -97,7 +97,7 @@ def _show(asked: _ReportWanted) -> None:
         print(about + render_text(shown, all_events=asked.all), end="", flush=True)
 
 
-def _running_at(headers: list[JournalHeader]) -> float | None:
+def running_at(headers: list[JournalHeader]) -> float | None:
     """Now, if an agent that writes one of these journals runs on this machine."""
     from holdfast.admin.client import AdminError, local_agents
 
@@ -129,9 +129,9 @@ def _within(whole: JobReport, asked: _ReportWanted) -> tuple[JobReport, str]:
 
 
 def _write_page(shown: JobReport, file: str) -> None:
-    from holdfast.observe.report_page import render_page
+    from holdfast.dashboard.report_file import report_file
 
-    page = render_page(shown)
+    page = report_file(shown)
     if file == "-":
         print(page, end="", flush=True)
         return

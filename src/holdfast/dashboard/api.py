@@ -8,6 +8,7 @@ from functools import partial
 import msgspec
 from msgspec import Struct
 
+from holdfast.core.policy.rounds import between
 from holdfast.core.policy.stacks import (
     StackFrame,
     StackGroup,
@@ -15,11 +16,13 @@ from holdfast.core.policy.stacks import (
     grouped,
     without_own_frames,
 )
-from holdfast.core.protocol.bounds import Name
+from holdfast.core.protocol.bounds import Count, Name
 from holdfast.core.protocol.requests import (
     DrainWanted,
     JobRequest,
     RestartWanted,
+    SaveWanted,
+    ScaleWanted,
     StacksAsked,
     StacksTold,
     StackTold,
@@ -56,8 +59,17 @@ class StopCommand(Struct, frozen=True, tag="stop", tag_field="action"):
     pass
 
 
-Command = DrainCommand | RestartCommand | StopCommand
-ACTIONS = ("drain", "restart", "stop")
+class SaveCommand(Struct, frozen=True, tag="save", tag_field="action"):
+    pass
+
+
+class ScaleCommand(Struct, frozen=True, tag="scale", tag_field="action"):
+    least: Count
+    most: Count
+
+
+Command = DrainCommand | RestartCommand | StopCommand | SaveCommand | ScaleCommand
+ACTIONS = ("drain", "save", "scale", "restart", "stop")
 _commands: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)
 _encode = msgspec.json.Encoder().encode
 
@@ -89,7 +101,7 @@ class PageApi:
         try:
             command = _commands.decode(request.body)
         except (msgspec.MsgspecError, ValueError, RecursionError):
-            reply(text_response(400, "that is no wish of this page"))
+            reply(text_response(400, "unknown command"))
             return
         wanted, words = _request_of(command)
         pending = AwaitedResponse(partial(_say_what_came, words, reply))
@@ -108,6 +120,11 @@ def _request_of(command: Command) -> tuple[JobRequest, str]:
             return RestartWanted(BY), "the round ends, and the next one begins"
         case StopCommand():
             return StopWanted(BY), "the job is being ended"
+        case SaveCommand():
+            return SaveWanted(BY), "all workers are asked to save"
+        case ScaleCommand(least=least, most=most):
+            words = f"the job has {between(least, most)} from now on"
+            return ScaleWanted(least, most, BY), words
 
 
 def _say_what_came(words: str, reply: HttpReply, answers: AwaitedResponse) -> None:

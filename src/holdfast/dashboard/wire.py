@@ -12,12 +12,14 @@ from msgspec import Struct
 
 from holdfast.transport.http_model import event
 
-JobState = Literal["waiting", "running", "stopping", "succeeded", "failed", "cut off"]
-"""The last one is of journals that end before their job does."""
+JobState = Literal[
+    "waiting", "running", "late", "stopping", "succeeded", "failed", "stopped", "cut off"
+]
+"""Late: it runs, and no worker has made a step for long. Cut off: a journal that ends early."""
 EndedBy = Literal["", "failure", "loss", "change", "hang", "success"]
 
 WORKER_STATES = (
-    "absent", "starting", "running", "slow", "still", "stopping", "failed", "finished",
+    "absent", "starting", "running", "slow", "still", "stopping", "failed", "finished", "late",
 )  # fmt: skip
 """Sent as their numbers."""
 
@@ -44,8 +46,34 @@ class LedgerPart(Struct, frozen=True):
 class LedgerShown(Struct, frozen=True):
     """Where the time went. The first part is the useful one."""
 
+    start: float
     total_s: float
     parts: tuple[LedgerPart, ...]
+
+
+class SegmentShown(Struct, frozen=True, array_like=True):
+    """A piece of the job's time, by the parts of the ledger."""
+
+    part: str
+    start: float
+    end: float
+    round: int
+
+
+class LaneShown(Struct, frozen=True):
+    """One node: when it was there, and when workers of which round ran on it."""
+
+    node: str
+    start: float
+    end: float | None
+    """None while it is there."""
+    runs: list[NodeRunShown]
+
+
+class NodeRunShown(Struct, frozen=True, array_like=True):
+    round: int
+    start: float
+    end: float | None
 
 
 class JobShown(Struct, frozen=True):
@@ -68,6 +96,12 @@ class JobShown(Struct, frozen=True):
     is_journal: bool
     notes: tuple[str, ...] = ()
     """What is not known, in sentences."""
+    stepped_at: float | None = None
+    """When a worker made its last step."""
+    saving: str = ""
+    """How far a save is that somebody asked for."""
+    least_nodes: int = 1
+    most_nodes: int = 1
 
 
 class NodeShown(Struct, frozen=True):
@@ -101,10 +135,27 @@ class IncidentShown(Struct):
 
 
 class LogLineShown(Struct, frozen=True):
-    at: float
+    at: float | None
+    """None where a file does not say."""
     rank: int
     stream: str
     text: str
+
+
+class ListedJobShown(Struct, frozen=True):
+    """A job that runs on this machine, or has ended, as `holdfast jobs` lists it."""
+
+    name: str
+    state: str
+    started: float
+    seconds: float
+    nodes: int
+    ranks: int
+    end: str
+    """How it ended, in words."""
+    link: str
+    """The page of one that runs, if it has one."""
+    journals: tuple[str, ...]
 
 
 class StackGroupShown(Struct, frozen=True):

@@ -31,6 +31,8 @@ EndedBy = Literal["", "failure", "loss", "hang", "drain", "newcomers", "asked", 
 """What ended a round; empty while it runs, and where a journal does not say."""
 PACE_OVER_S = 30.0
 """The steps of how long a pace is made of, at most."""
+LANES_MOST = 64
+RUNS_KEPT = 200
 INCIDENTS: tuple[EndedBy, ...] = ("failure", "loss", "hang")
 """What nobody wished for. The other ends are changes that somebody wanted."""
 
@@ -86,6 +88,23 @@ class RoundSpan(Struct, frozen=True):
     ranks: int
     nodes: int
     restarts: int
+
+
+class NodeRun(Struct):
+    """Workers of one round on one node, from when to when."""
+
+    round: int
+    start: float
+    end: float | None = None
+
+
+class NodeLane(Struct):
+    """One node: since when it is known, until when it was there, and what it ran meanwhile."""
+
+    node: str
+    start: float
+    end: float | None = None
+    runs: list[NodeRun] = field(default_factory=list)
 
 
 class Recovery(Struct, frozen=True):
@@ -148,6 +167,8 @@ class History:
         self.pauses: list[TimeSpan] = []
         self.recoveries: list[Recovery] = []
         """In order. A round that ends before its first step has recovered nothing."""
+        self.lanes: dict[str, NodeLane] = {}
+        """By node, of the first `LANES_MOST`: when its workers ran."""
         self.exits: Counter[str] = Counter(succeeded=0, failed=0, stopped=0)
         """Ends of workers whose own node was fed."""
         self.formed = 0
@@ -350,6 +371,32 @@ class History:
         if is_news:
             self.ends[last.ended_by] += 1
 
+    # Where workers ran.
+
+    def _lane(self, node: str, at: float) -> NodeLane | None:
+        lane = self.lanes.get(node)
+        if lane is None and len(self.lanes) < LANES_MOST:
+            lane = self.lanes[node] = NodeLane(node, at)
+        return lane
+
+    def _node_runs(self, node: str, at: float, number: int) -> None:
+        lane = self._lane(node, at)
+        if lane is None or any(run.round == number for run in lane.runs[-2:]):
+            return
+        self._node_stopped(node, at)
+        lane.end = None
+        lane.runs.append(NodeRun(number, at))
+        del lane.runs[:-RUNS_KEPT]
+
+    def _node_stopped(self, node: str, at: float, *, is_gone: bool = False) -> None:
+        lane = self.lanes.get(node)
+        if lane is None:
+            return
+        if lane.runs and lane.runs[-1].end is None:
+            lane.runs[-1].end = at
+        if is_gone and lane.end is None:
+            lane.end = at
+
     # Recoveries.
 
     def _recovered(self) -> None:
@@ -402,6 +449,7 @@ class History:
             case happened.DeadlineMissed(round=number):
                 self._stalled(number)
             case happened.AllGone(round=number) if self.rounds:
+                self._node_stopped(node, at)
                 self._all_gone(number or self.rounds[-1].number, at)
                 if self._is("stopping"):
                     self.activity = Activity("forming the next round", at)
@@ -461,6 +509,7 @@ class History:
             case said.RunRound(assignment=assignment):
                 self._stopping.discard(node)
                 known = self._announced(at, assignment)
+                self._node_runs(node, at, known.number)
                 known.unstarted[node] = {one.local_rank for one in assignment.workers}
                 self._ranks[node] = {one.local_rank: one.rank for one in assignment.workers}
             case said.StopRound(round=number, reason=reason, kind=kind):
@@ -496,9 +545,11 @@ class History:
             case happened.SignalWorkers(stops=True) | happened.KillEverything():
                 self._stops(node, at, event)
             case happened.Report(message=said.WorkersSucceeded(round=number)):
+                self._node_stopped(node, at)
                 self._has_succeeded(number, at)
             case happened.Finish(outcome=outcome):
                 self.finished[node] = outcome
+                self._node_stopped(node, at, is_gone=True)
                 if self._config.max_nodes == 1:
                     self._close(at, outcome)
 
@@ -522,11 +573,14 @@ class History:
         event = step.event
         silent_s = event.silent_s if isinstance(event, NodeSuspected | NodeGone) else 0.0
         if isinstance(event, decided.Heard):
-            self._heard(at, event.message)
+            self._heard(event.node, at, event.message)
+        elif isinstance(event, NodeGone):
+            self._node_stopped(event.node, at, is_gone=True)
         for effect in step.effects:
             match effect:
-                case decided.Tell(message=said.RunRound(assignment=assignment)):
+                case decided.Tell(node=node, message=said.RunRound(assignment=assignment)):
                     self._announced(at, assignment)
+                    self._node_runs(node, at, assignment.round)
                 case decided.Tell(message=said.StopRound(round=number, reason=reason, kind=kind)):
                     self._ended(number, at, kind or "", reason, silent_s)
                 case decided.Tell(message=said.TellHang(round=number)):
@@ -536,8 +590,12 @@ class History:
                 case decided.Explain():
                     self._explained(at, effect)
 
-    def _heard(self, at: float, message: said.FromNode) -> None:
+    def _heard(self, node: str, at: float, message: said.FromNode) -> None:
         match message:
+            case said.NodeJoined():
+                self._lane(node, at)
+            case said.NodeLeft():
+                self._node_stopped(node, at, is_gone=True)
             case said.WorkersProgressed(round=number, step=reached, age_s=age_s):
                 self._stepped(number, at - age_s, reached)
             case said.WorkersFailed(round=number, failures=failures):
@@ -545,8 +603,10 @@ class History:
                     if not failure.stopped_by_us:
                         self._note_failed(number, failure.rank)
             case said.RoundStopped(round=number):
+                self._node_stopped(node, at)
                 self._all_gone(number, at)
             case said.WorkersSucceeded(round=number):
+                self._node_stopped(node, at)
                 self._has_succeeded(number, at)
 
     def _explained(self, at: float, effect: decided.Explain) -> None:

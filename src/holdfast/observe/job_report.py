@@ -15,23 +15,13 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.node import io as happened
-from holdfast.core.protocol import messages as said
 from holdfast.observe.causes import JournalRead
 from holdfast.observe.goodput import Segment, TimeLedger, ledger
-from holdfast.observe.history import History, RoundSpan
-from holdfast.observe.journal import ClockPair, ClockRead, Gap, JournalHeader, NodeStep, Step
+from holdfast.observe.history import History, NodeRun, RoundSpan
+from holdfast.observe.journal import ClockPair, ClockRead, Gap, JournalHeader, Step
 from holdfast.observe.merged_story import ToldStory, tell
 from holdfast.observe.report import headline
 from holdfast.observe.story import StoryEvent, started
-
-
-class NodeRun(Struct, frozen=True):
-    """When workers of one round ran on one node."""
-
-    round: int
-    start: float
-    end: float
 
 
 class NodeReport(Struct, frozen=True):
@@ -59,6 +49,7 @@ class JobReport(Struct, frozen=True):
     """How it ended, in a sentence; empty where that is not known."""
     restarts: int
     """How many were counted against `--max-restarts`."""
+    max_restarts: int
     nodes: tuple[NodeReport, ...]
     events: tuple[StoryEvent, ...]
     rounds: tuple[RoundSpan, ...]
@@ -84,7 +75,10 @@ def report(journals: Sequence[JournalRead], running_at: float | None = None) -> 
     history = History(journals[0][0].config)
     for at, node, step in lines:
         history.feed(node, at, step)
-    nodes = tuple(_node(one, clocks[one[0].node], story.names[one[0].node]) for one in journals)
+    nodes = tuple(
+        _node(header, steps, clocks[header.node], story.names[header.node], history)
+        for header, steps in journals
+    )
     if history.outcome is None:
         _end_with_the_last_node(history, len(journals))
     is_running = history.closed is None and running_at is not None
@@ -97,6 +91,7 @@ def report(journals: Sequence[JournalRead], running_at: float | None = None) -> 
         outcome.verdict if outcome is not None else "",
         headline(outcome) if outcome is not None else "",
         history.restarts,
+        journals[0][0].config.restarts.max_restarts,
         nodes,
         story.events,
         history.spans(),
@@ -150,38 +145,15 @@ def _clock(header: JournalHeader, steps: Sequence[Step], story: ToldStory) -> Cl
     return ClockPair(first, started(header) + moved_s)
 
 
-def _node(journal: JournalRead, clock: ClockPair, name: str) -> NodeReport:
-    header, steps = journal
-    runs: list[NodeRun] = []
+def _node(
+    header: JournalHeader, steps: Sequence[Step], clock: ClockPair, name: str, history: History
+) -> NodeReport:
     times = [clock.time_of(step.at) for step in steps if not isinstance(step, Gap)]
-    round, since, is_whole = 0, 0.0, False
-    for step in steps:
-        if not isinstance(step, NodeStep):
-            continue
-        at = clock.time_of(step.at)
-        is_whole = is_whole or any(isinstance(one, happened.Finish) for one in step.effects)
-        if any(isinstance(one, happened.StartWorkers) for one in step.effects):
-            message = step.event.message if isinstance(step.event, happened.Told) else None
-            if isinstance(message, said.RunRound):
-                round, since = message.assignment.round, at
-        elif round and _ends(step):
-            runs.append(NodeRun(round, since, at))
-            round = 0
-    if round and times:
-        runs.append(NodeRun(round, since, times[-1]))
-    begin = times[0] if times else clock.wall
-    return NodeReport(
-        header.node, name, begin, times[-1] if times else begin, tuple(runs), is_whole
-    )
-
-
-def _ends(step: NodeStep) -> bool:
-    """Whether no worker is left after it."""
-    done = any(
-        isinstance(one, happened.Report) and isinstance(one.message, said.WorkersSucceeded)
-        for one in step.effects
-    )
-    return done or isinstance(step.event, happened.AllGone | happened.SpawnerLost)
+    start, end = (times[0], times[-1]) if times else (clock.wall, clock.wall)
+    lane = history.lanes.get(header.node)
+    runs = tuple(lane.runs) if lane is not None else ()
+    is_whole = header.node in history.finished
+    return NodeReport(header.node, name, start, end, runs, is_whole)
 
 
 def _unknowns(

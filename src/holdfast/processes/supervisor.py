@@ -447,6 +447,10 @@ class NodeSupervisor:
         """How far each worker of this node is, and how fast; none while no round runs."""
         return [] if self._monitor is None else self._monitor.standings()
 
+    def ended_ranks(self) -> list[int]:
+        """Workers of the present round whose processes are gone."""
+        return [] if self._monitor is None else self._monitor.ended_ranks()
+
     def _run_left_s(self) -> float | None:
         """Of the time for the whole run, which begins with the first round here."""
         now = time.monotonic()

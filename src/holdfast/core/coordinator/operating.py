@@ -81,7 +81,7 @@ def asked(state: CoordinatorState, event: OperatorAsked, now: float) -> list[Coo
         return []  # It was true a moment ago.
     if event.wish == "stop":
         status = exit_status.BY_SIGNAL + signal.SIGTERM
-        return judging.close(state, Outcome("interrupted", f"{event.by} stopped the job", status))
+        return judging.close(state, Outcome("interrupted", f"stopped by {event.by}", status))
     if event.limits is not None:
         return _scale(state, event.limits, now)
     if event.wish == "save":

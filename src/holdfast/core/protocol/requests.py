@@ -37,6 +37,7 @@ NODES_TOLD_MOST = 2000
 """In one answer; of a larger job the next are asked for."""
 EVENTS_TOLD_MOST = 500
 ROUNDS_TOLD_MOST = 200
+SEGMENTS_TOLD_MOST = 1000
 LOGS_TOLD_BYTES = 1 << 18
 WAIT_MOST_S = 25.0
 Waiting = Annotated[float, Meta(ge=0.0, le=WAIT_MOST_S)]
@@ -151,6 +152,8 @@ class RanksTold(Record, frozen=True):
     """Of the machine, over a minute, for each of its processors."""
     memory_free_bytes: Number | None = None
     accelerators: Annotated[tuple[Line, ...], Meta(max_length=64)] = ()
+    ended: Annotated[tuple[Rank, ...], Meta(max_length=SLOTS_MOST)] = ()
+    """Workers of the present round whose processes have ended."""
 
 
 class StacksAsked(Record, frozen=True):
@@ -244,6 +247,12 @@ class HistoryTold(Record, frozen=True):
     """Each an `observe.history.RoundSpan`."""
     interruptions: Annotated[tuple[Packed, ...], Meta(max_length=ROUNDS_TOLD_MOST)] = ()
     """Each an `observe.goodput.Interruption`."""
+    segments: Annotated[tuple[Packed, ...], Meta(max_length=SEGMENTS_TOLD_MOST)] = ()
+    """The last of them, each an `observe.goodput.Segment`."""
+    lanes: Annotated[tuple[Packed, ...], Meta(max_length=ROUNDS_TOLD_MOST)] = ()
+    """Of the first nodes, each an `observe.history.NodeLane`."""
+    steps_per_s: Seconds | None = None
+    """While steps were made, lately."""
 
 
 class DashboardAsked(Record, frozen=True):

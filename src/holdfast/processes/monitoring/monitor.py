@@ -360,6 +360,10 @@ class Monitor:
             for worker in sorted(self._running(), key=lambda one: one.local_rank)
         ]
 
+    def ended_ranks(self) -> list[int]:
+        """Workers of this round whose processes are gone."""
+        return sorted(one.rank for one in self._workers.values() if one.has_ended)
+
     def _standing(self, worker: Watched) -> WorkerProgress:
         from holdfast.core.policy import standings
 
