@@ -136,27 +136,13 @@ export interface Event {
   reason?: string;
 }
 
-export type EndedBy = "" | "failure" | "loss" | "change" | "hang" | "success";
-
-export interface Round {
-  number: number;
-  began: number;
-  words: string;
-  /** Null while it runs. */
-  ended: number | null;
-  /** Why it ended, in words. */
-  ending: string;
-  ended_by: EndedBy;
-}
-
 export interface Incident {
   number: number;
   at: number;
   round: number;
+  kind: "failure" | "loss" | "hang";
   /** What happened, in one line. */
   words: string;
-  /** Why, as far as somebody said so. */
-  cause: string;
   /** What was decided about it. */
   decision: string;
   ranks: number[];
@@ -188,7 +174,7 @@ export interface StackGroup {
 /** What else can be looked at where this page is: journals that are sent there, the machine's jobs too. */
 export type Opens = "" | "journals" | "jobs";
 
-/** A job of this machine: the mirror of `ListedJobShown`. */
+/** A job of this machine: as `holdfast jobs --json` has it. */
 export interface ListedJob {
   name: string;
   state: string;
@@ -209,7 +195,6 @@ export interface Messages {
   job: Job;
   nodes: ListChange<Node>;
   ranks: RanksChange;
-  rounds: ListChange<Round>;
   segments: ListChange<Segment>;
   lanes: ListChange<Lane>;
   incidents: ListChange<Incident>;

@@ -2,7 +2,7 @@
 
 import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { History } from "./history";
-import type { Dashboard, Event, Incident, Job, Lane, Ledger, ListChange, LogLine, Messages, Node, Opens, Round, Segment } from "./model";
+import type { Dashboard, Event, Incident, Job, Lane, Ledger, ListChange, LogLine, Messages, Node, Opens, Segment } from "./model";
 import { Workers } from "./workers";
 
 export type Topic = "job" | "nodes" | "ranks" | "story" | "events" | "connection" | "choice" | "note";
@@ -22,7 +22,6 @@ class Store {
   nodes: Node[] = [];
   workers = new Workers();
   history = new History();
-  rounds: Round[] = [];
   segments: Segment[] = [];
   lanes: Lane[] = [];
   incidents: Incident[] = [];
@@ -75,7 +74,7 @@ class Store {
 
   /** When the first thing happened that is known. */
   started(): number {
-    return this.ledger?.start ?? this.events[0]?.at ?? this.rounds[0]?.began ?? this.now();
+    return this.ledger?.start ?? this.events[0]?.at ?? this.now();
   }
 
   ended(): number | null {
@@ -121,7 +120,6 @@ const TAKERS: Takers = {
     store.trouble = "";
     store.events = [];
     store.nodes = [];
-    store.rounds = [];
     store.segments = [];
     store.lanes = [];
     store.incidents = [];
@@ -140,10 +138,6 @@ const TAKERS: Takers = {
     store.heardClock(change.at);
     if (store.job && !store.job.is_journal) store.history.take(store.job, store.workers);
     store.tell("ranks");
-  },
-  rounds(store, change) {
-    store.rounds = changed(store.rounds, change);
-    store.tell("story");
   },
   segments(store, change) {
     store.segments = changed(store.segments, change);

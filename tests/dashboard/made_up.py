@@ -40,7 +40,7 @@ from holdfast.core.protocol.requests import (
 )
 from holdfast.dashboard.source import AwaitedResponse, Recipients
 from holdfast.observe.goodput import Interruption, Segment
-from holdfast.observe.history import NodeLane, RoundSpan
+from holdfast.observe.history import NodeLane
 from holdfast.observe.story import StoryEvent
 
 PAGE = 2000
@@ -58,7 +58,6 @@ class MadeUpJob:
         self.refusal = self.unwilling = ""
         self.coordinator = "n0"
         self.events: list[StoryEvent] = []
-        self.rounds: list[RoundSpan] = []
         self.interruptions: list[Interruption] = []
         self.asked: list[JobRequest] = []
         self.waiting: list[tuple[EventsAsked, AwaitedResponse]] = []
@@ -122,7 +121,6 @@ class MadeUpJob:
                     sum(parts_s.values()),
                     parts_s,
                     True,
-                    tuple(map(msgspec.msgpack.encode, self.rounds)),
                     tuple(map(msgspec.msgpack.encode, self.interruptions)),
                     tuple(map(msgspec.msgpack.encode, self.segments)),
                     tuple(map(msgspec.msgpack.encode, self.lanes)),

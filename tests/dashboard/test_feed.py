@@ -20,8 +20,8 @@ from holdfast.core.protocol.requests import (
 )
 from holdfast.dashboard import feed
 from holdfast.dashboard.wire import WORKER_STATES
-from holdfast.observe.goodput import Interruption
-from holdfast.observe.history import RoundSpan
+from holdfast.observe.goodput import Interruption, Segment
+from holdfast.observe.history import NodeLane, NodeRun
 from holdfast.observe.story import Kind, StoryEvent
 
 Serve = Callable[[MadeUpJob], Served]
@@ -94,7 +94,6 @@ def test_events_and_incidents_are_told_as_they_come(serve: Serve) -> None:
     stream.until_told("ranks")
     job.tell(event("round_formed", "round 1 begins", round=1))
     assert stream.until_told("events")[0]["words"] == "round 1 begins"
-    job.rounds = [RoundSpan(1, 1.0, 5.0, "failure", "rank 2 was killed", 8, 4, 0)]
     job.interruptions = [
         Interruption(5.0, 1, 2, "failure", "rank 2 was killed", "", (2,), {"stop": 0.1}, 3, False),
         Interruption(9.0, 2, 3, "newcomers", "n9 waits", "", (), {"stop": 0.1}, 0, True),
@@ -113,12 +112,15 @@ def test_events_and_incidents_are_told_as_they_come(serve: Serve) -> None:
 def test_who_comes_later_is_told_everything(serve: Serve) -> None:
     job = MadeUpJob()
     served = serve(job)
-    job.rounds = [RoundSpan(1, 1.0, None, "", "", 8, 4, 0)]
+    job.segments = [Segment("useful", 1.0, 2.0, 1)]
+    job.lanes = [NodeLane("n1-id", 1.0, None, [NodeRun(1, 1.0)])]
     job.tell(event("round_formed", "round 1 begins", round=1))
     served.ask("/api/stream").until_told("events")
     late = served.ask("/api/stream")
     assert late.until_told("events")[0]["words"] == "round 1 begins"
-    assert late.until_told("rounds")["count"] == 1
+    assert late.until_told("segments")["set"] == [[0, ["useful", 1.0, 2.0, 1]]]
+    lane = {"node": "n1", "start": 1.0, "end": None, "runs": [[1, 1.0, None]]}
+    assert late.until_told("lanes")["set"] == [[0, lane]]
 
 
 def test_a_page_that_is_opened_again_sees_nothing_of_what_was_true_then(serve: Serve) -> None:
@@ -164,6 +166,17 @@ def test_a_step_that_takes_several_times_as_long_as_usual_is_late(serve: Serve) 
     late = WORKER_STATES.index("late")
     ranks = stream.until_told("ranks", lambda told: late in told["columns"]["state"]["v"])
     assert ranks["at"] - ranks["columns"]["stepped"]["v"][0] == pytest.approx(60.0, abs=5.0)
+
+
+def test_a_job_that_hangs_is_said_to_whether_or_not_it_reports_steps(serve: Serve) -> None:
+    job = MadeUpJob()
+    stream = serve(job).ask("/api/stream")
+    stream.until_told("ranks")
+    job.tell(event("hang", "the job hangs: no worker of round 1 moves", round=1))
+    told = stream.until_told("job", lambda told: told["state"] == "late")
+    assert told["words"] == "The job hangs: no worker of round 1 moves."
+    job.tell(event("moving_again", "they are progressing again", round=1))
+    stream.until_told("job", lambda told: told["state"] == "running")
 
 
 @pytest.mark.parametrize(

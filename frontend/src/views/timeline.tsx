@@ -1,5 +1,5 @@
 import { useRef, useState } from "preact/hooks";
-import type { Incident, Lane, Round, Segment } from "../model";
+import type { Incident, Lane, Segment } from "../model";
 import { partClass } from "../parts";
 import { useWidth } from "../size";
 import { store, useSeconds, useStore } from "../store";
@@ -24,18 +24,15 @@ const SHORTEST_S = 60;
 /** What is narrower cannot be seen. */
 const LEAST_PX = 0.3;
 
-const ENDINGS: Record<Round["ended_by"], { sign: string; words: string }> = {
-  "": { sign: "", words: "still running" },
-  failure: { sign: "M0-6L6 5H-6z", words: "a worker failed" },
-  loss: { sign: "M0-6L6 0L0 6L-6 0z", words: "a node was lost" },
-  hang: { sign: "M-5-5h3.4v10h-3.4zM1.6-5h3.4v10h-3.4z", words: "all workers stalled" },
-  change: { sign: "", words: "somebody wanted it, or nodes came or left" },
-  success: { sign: "", words: "all workers were done" },
+const SIGNS: Record<Incident["kind"], { path: string; words: string }> = {
+  failure: { path: "M0-6L6 5H-6z", words: "a worker failed" },
+  loss: { path: "M0-6L6 0L0 6L-6 0z", words: "a node was lost" },
+  hang: { path: "M-5-5h3.4v10h-3.4zM1.6-5h3.4v10h-3.4z", words: "all workers stalled" },
 };
 
 /** The job's time by its parts, with what went wrong, and where its workers ran. */
 export function Timeline() {
-  const { rounds, incidents, segments, lanes, job } = useStore("story", "job", "events", "connection");
+  const { incidents, segments, lanes, job } = useStore("story", "job", "events", "connection");
   const [span, setSpan] = useState<number>(Infinity);
   const [all, setAll] = useState(false);
   const box = useRef<HTMLDivElement>(null);
@@ -61,7 +58,7 @@ export function Timeline() {
         )}
       </div>
       <div ref={box} class="strip">
-        {width > 0 && <Strip rounds={rounds} incidents={incidents} segments={segments} lanes={shown} from={from} to={to} whole={width} />}
+        {width > 0 && <Strip incidents={incidents} segments={segments} lanes={shown} from={from} to={to} whole={width} />}
       </div>
       {hidden > 0 && (
         <p class="more">
@@ -69,13 +66,12 @@ export function Timeline() {
           {shown.length < lanes.length && <> <button class="link" onClick={() => setAll(true)}>Show {lanes.length}</button></>}
         </p>
       )}
-      <Key rounds={rounds.filter((round) => (round.ended ?? to) >= from)} segments={segments.filter(([, , end]) => end > from)} />
+      <Key incidents={incidents.filter(({ at }) => at >= from)} segments={segments.filter(([, , end]) => end > from)} />
     </section>
   );
 }
 
 interface StripProps {
-  rounds: Round[];
   incidents: Incident[];
   segments: Segment[];
   lanes: Lane[];
@@ -84,7 +80,7 @@ interface StripProps {
   whole: number;
 }
 
-function Strip({ rounds, incidents, segments, lanes, from, to, whole }: StripProps) {
+function Strip({ incidents, segments, lanes, from, to, whole }: StripProps) {
   const [chosen, setChosen] = useState<number | null>(null);
   const left = lanes.length ? Math.min(NAMES, whole / 4) : 0;
   const width = whole - left;
@@ -104,7 +100,7 @@ function Strip({ rounds, incidents, segments, lanes, from, to, whole }: StripPro
     <>
       <svg
         width={whole} height={bottom + AXIS} tabIndex={0} role="group" onKeyDown={move}
-        aria-label={`${rounds.length} rounds, ${incidents.length} incidents. Arrow keys go from incident to incident.`}
+        aria-label={`${incidents.length} incidents. Arrow keys go from incident to incident.`}
       >
         <defs>
           <pattern id="hatch" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
@@ -114,21 +110,17 @@ function Strip({ rounds, incidents, segments, lanes, from, to, whole }: StripPro
         <g transform={`translate(${left} 0)`}>
           <rect x={0} y={BAND.top} width={width} height={BAND.height} fill="url(#hatch)" />
           <Parts segments={segments} to={to} x={x} />
-          <RoundNames rounds={rounds} to={to} x={x} />
+          <RoundNames segments={segments} x={x} />
           {lanes.map((lane, k) => <LaneOf key={`${lane.node} ${k}`} lane={lane} top={LANE.top + k * LANE.pitch} left={left} to={to} x={x} />)}
           <Axis from={from} to={to} width={width} x={x} bottom={bottom} />
-          {shown.map((incident) => {
-            const round = rounds.find((one) => one.number === incident.round);
-            const sign = ENDINGS[round?.ended_by || "failure"].sign || ENDINGS.failure.sign;
-            return (
-              <g key={incident.number} class={incident.number === chosen ? "sign chosen" : "sign"}
-                transform={`translate(${Math.min(width - 7, Math.max(7, x(incident.at)))} 12)`}
-                onClick={() => setChosen(incident.number)} onPointerEnter={() => setChosen(incident.number)}>
-                <rect x={-8} y={-12} width={16} height={BAND.top + BAND.height} fill="transparent" />
-                <path d={sign} />
-              </g>
-            );
-          })}
+          {shown.map((incident) => (
+            <g key={incident.number} class={incident.number === chosen ? "sign chosen" : "sign"}
+              transform={`translate(${Math.min(width - 7, Math.max(7, x(incident.at)))} 12)`}
+              onClick={() => setChosen(incident.number)} onPointerEnter={() => setChosen(incident.number)}>
+              <rect x={-8} y={-12} width={16} height={BAND.top + BAND.height} fill="transparent" />
+              <path d={SIGNS[incident.kind].path} />
+            </g>
+          ))}
         </g>
       </svg>
       <p class="told" aria-live="polite">
@@ -169,13 +161,18 @@ function Parts({ segments, to, x }: { segments: Segment[]; to: number; x: Scale 
   );
 }
 
-function RoundNames({ rounds, to, x }: { rounds: Round[]; to: number; x: Scale }) {
+/** Where the workers of each round stepped. */
+function RoundNames({ segments, x }: { segments: Segment[]; x: Scale }) {
+  const spans = new Map<number, [number, number]>();
+  for (const [part, start, end, round] of segments) {
+    if (part === "useful" || part === "lost steps") spans.set(round, [spans.get(round)?.[0] ?? start, end]);
+  }
   return (
     <g class="rounds">
-      {rounds.map((round) => {
-        const width = x(round.ended ?? to) - x(round.began);
+      {[...spans].map(([round, [start, end]]) => {
+        const width = x(end) - x(start);
         if (width < 24) return null;
-        return <text key={round.number} x={x(round.began) + width / 2} y={BAND.top + 21}>{width > 70 ? `round ${round.number}` : round.number}</text>;
+        return <text key={round} x={x(start) + width / 2} y={BAND.top + 21}>{width > 70 ? `round ${round}` : round}</text>;
       })}
     </g>
   );
@@ -214,16 +211,15 @@ function Axis({ from, to, width, x, bottom }: { from: number; to: number; width:
 }
 
 /** Only what is there is explained. */
-function Key({ rounds, segments }: { rounds: Round[]; segments: Segment[] }) {
-  const signs = new Set(rounds.map((round) => round.ended_by).filter((by) => ENDINGS[by].sign));
+function Key({ incidents, segments }: { incidents: Incident[]; segments: Segment[] }) {
   const used = new Set(segments.map(([part]) => part));
   return (
     <ul class="key">
       {store.ledger?.parts.filter((part) => used.has(part.name)).map((part) => (
         <li key={part.name}><i class={partClass(part.name)} aria-hidden="true" />{part.words}</li>
       ))}
-      {[...signs].map((name) => (
-        <li key={name}><svg viewBox="-8 -8 16 16" aria-hidden="true"><path d={ENDINGS[name].sign} /></svg>{ENDINGS[name].words}</li>
+      {[...new Set(incidents.map(({ kind }) => kind))].map((kind) => (
+        <li key={kind}><svg viewBox="-8 -8 16 16" aria-hidden="true"><path d={SIGNS[kind].path} /></svg>{SIGNS[kind].words}</li>
       ))}
     </ul>
   );

@@ -236,7 +236,6 @@ class RequestHandlers:
             sum(parts_s.values()),
             parts_s,
             book.reports_steps,
-            tuple(map(_pack, history.spans()[-ROUNDS_TOLD_MOST:])),
             tuple(map(_pack, book.interruptions[-ROUNDS_TOLD_MOST:])),
             tuple(map(_pack, book.segments[-SEGMENTS_TOLD_MOST:])),
             tuple(map(_pack, history.lanes.values())),

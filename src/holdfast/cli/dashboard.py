@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.verbs import verb
 from holdfast.core.protocol.bounds import clean
@@ -14,7 +14,7 @@ from holdfast.core.protocol.errors import UsageError
 if TYPE_CHECKING:
     from holdfast.admin.client import LocalAgent
     from holdfast.dashboard.page_state import PageState
-    from holdfast.dashboard.wire import ListedJobShown, LogLineShown
+    from holdfast.dashboard.wire import LogLineShown
     from holdfast.observe.journal import Step
 
 HELP = """\
@@ -123,27 +123,22 @@ def _serve(paths: list[str], port: int) -> None:
         ) from error
 
 
-def _listed() -> list[ListedJobShown]:
+def _listed() -> list[dict[str, Any]]:
+    from msgspec.structs import asdict
+
     from holdfast.admin.client import local_agents
     from holdfast.cli.jobs import ending, list_jobs
-    from holdfast.dashboard.wire import ListedJobShown
 
     links: dict[str, str] = {}
     for agent in local_agents():
-        if not links.get(agent.run_id):
-            links[agent.run_id] = _link(agent)
+        links[agent.run_id] = links.get(agent.run_id) or _link(agent)
     return [
-        ListedJobShown(
-            clean(one.name),
-            one.state,
-            one.started,
-            one.seconds,
-            one.nodes,
-            one.ranks,
-            ending(one),
-            links.get(one.name, "") if one.state == "running" else "",
-            one.journals,
-        )
+        {
+            **asdict(one),
+            "name": clean(one.name),
+            "end": ending(one),
+            "link": links.get(one.name, "") if one.state == "running" else "",
+        }
         for one in list_jobs()
     ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
+from typing import Literal, get_args
 
 import msgspec
 from msgspec import Struct
@@ -16,7 +17,7 @@ from holdfast.core.policy.stacks import (
     grouped,
     without_own_frames,
 )
-from holdfast.core.protocol.bounds import Count, Name
+from holdfast.core.protocol.bounds import Count, NameOrNone
 from holdfast.core.protocol.requests import (
     DrainWanted,
     JobRequest,
@@ -47,29 +48,21 @@ BY = "the dashboard"
 COMMAND_MOST = 4 << 10
 
 
-class DrainCommand(Struct, frozen=True, tag="drain", tag_field="action"):
-    node: Name
+Action = Literal["drain", "save", "scale", "restart", "stop"]
+ACTIONS: tuple[Action, ...] = get_args(Action)
 
 
-class RestartCommand(Struct, frozen=True, tag="restart", tag_field="action"):
-    pass
+class Command(Struct, frozen=True):
+    """What a page wants of the job."""
+
+    action: Action
+    node: NameOrNone = ""
+    """Which is to be drained."""
+    least: Count = 0
+    most: Count = 0
+    """How many nodes there are to be."""
 
 
-class StopCommand(Struct, frozen=True, tag="stop", tag_field="action"):
-    pass
-
-
-class SaveCommand(Struct, frozen=True, tag="save", tag_field="action"):
-    pass
-
-
-class ScaleCommand(Struct, frozen=True, tag="scale", tag_field="action"):
-    least: Count
-    most: Count
-
-
-Command = DrainCommand | RestartCommand | StopCommand | SaveCommand | ScaleCommand
-ACTIONS = ("drain", "save", "scale", "restart", "stop")
 _commands: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)
 _encode = msgspec.json.Encoder().encode
 
@@ -99,32 +92,42 @@ class PageApi:
 
     def _act(self, request: PageRequest, reply: HttpReply) -> None:
         try:
-            command = _commands.decode(request.body)
+            command = _read_command(request.body)
         except (msgspec.MsgspecError, ValueError, RecursionError):
             reply(text_response(400, "unknown command"))
             return
         wanted, words = _request_of(command)
         pending = AwaitedResponse(partial(_say_what_came, words, reply))
-        if isinstance(command, DrainCommand):
+        if isinstance(wanted, DrainWanted):
             self._source.ask(wanted, pending, of="some", nodes=[command.node])
         else:
             self._source.ask(wanted, pending)
 
 
+def _read_command(body: bytes) -> Command:
+    """Raises `ValueError` where it is none."""
+    command = _commands.decode(body)
+    if command.action == "drain" and not command.node:
+        raise ValueError("no node")
+    if command.action == "scale" and not 1 <= command.least <= command.most:
+        raise ValueError("no number of nodes")
+    return command
+
+
 def _request_of(command: Command) -> tuple[JobRequest, str]:
     """What is asked of the job, and what is said when that is under way."""
-    match command:
-        case DrainCommand(node=node):
-            return DrainWanted(BY), f"{node} was asked to leave"
-        case RestartCommand():
-            return RestartWanted(BY), "the round ends, and the next one begins"
-        case StopCommand():
-            return StopWanted(BY), "the job is being ended"
-        case SaveCommand():
+    match command.action:
+        case "drain":
+            return DrainWanted(BY), f"{command.node} was asked to leave"
+        case "save":
             return SaveWanted(BY), "all workers are asked to save"
-        case ScaleCommand(least=least, most=most):
-            words = f"the job has {between(least, most)} from now on"
-            return ScaleWanted(least, most, BY), words
+        case "scale":
+            words = f"the job has {between(command.least, command.most)} from now on"
+            return ScaleWanted(command.least, command.most, BY), words
+        case "restart":
+            return RestartWanted(BY), "the round ends, and the next one begins"
+        case "stop":
+            return StopWanted(BY), "the job is being ended"
 
 
 def _say_what_came(words: str, reply: HttpReply, answers: AwaitedResponse) -> None:

@@ -45,7 +45,7 @@ from holdfast.dashboard.page_state import PageState
 from holdfast.dashboard.source import AwaitedResponse, Recipients, Source
 from holdfast.dashboard.wire import DashboardShown
 from holdfast.observe.goodput import Interruption, Segment
-from holdfast.observe.history import NodeLane, RoundSpan
+from holdfast.observe.history import NodeLane
 from holdfast.observe.log_lines import LineMaker
 from holdfast.observe.story import Key, StoryEvent
 from holdfast.runtime.loop import Clock
@@ -63,7 +63,6 @@ _PAGE = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}/")
 """Where a dashboard can be: what a node says becomes a link, and nothing else than this may."""
 Told = TypeVar("Told")
 _event: msgspec.msgpack.Decoder[StoryEvent] = msgspec.msgpack.Decoder(StoryEvent)
-_round: msgspec.msgpack.Decoder[RoundSpan] = msgspec.msgpack.Decoder(RoundSpan)
 _segment: msgspec.msgpack.Decoder[Segment] = msgspec.msgpack.Decoder(Segment)
 _lane: msgspec.msgpack.Decoder[NodeLane] = msgspec.msgpack.Decoder(NodeLane)
 _interruption: msgspec.msgpack.Decoder[Interruption] = msgspec.msgpack.Decoder(Interruption)
@@ -188,7 +187,7 @@ class Feed:
         ranks = [rank for one in by_node.values() for rank in one.ranks]
         told = replace(told, world_size=told.world_size or len(ranks))
         self._pace.now = time.time()
-        shown.job = views.job_shown(told, ranks, self._source, self._pace)
+        shown.job = views.job_shown(told, ranks, self._source, self._pace, self._mishaps)
         self._nodes = nodes
         shown.nodes = views.nodes_shown(told, nodes)
         self._follow(told.coordinator)
@@ -218,7 +217,6 @@ class Feed:
                 for one in _known(told.lanes, _lane)
             ]
             self._pace.take(told.steps_per_s)
-            self._shown.rounds = views.rounds_shown(_known(told.rounds, _round))
             self._shown.incidents = views.incidents_shown(_known(told.interruptions, _interruption))
         return isinstance(told, HistoryTold)
 

@@ -5,16 +5,17 @@ One that runs with a dashboard has a page of its own; any other is opened from i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from holdfast.core.protocol.errors import UsageError
 from holdfast.dashboard.api import answer
 from holdfast.dashboard.page_state import PageState
-from holdfast.dashboard.wire import ListedJobShown
 from holdfast.runtime.disk import DiskLane
 from holdfast.transport.http_model import HttpReply, PageRequest, Route, text_response
 
-ListJobs = Callable[[], Sequence[ListedJobShown]]
+ListJobs = Callable[[], Sequence[Mapping[str, Any]]]
+"""`ListedJob` of `frontend/src/model.ts`, each."""
 OpenJournals = Callable[[Sequence[str]], PageState]
 
 
@@ -36,8 +37,8 @@ class JobList:
         self.routes = {"/api/jobs": Route(get=self._give, post=self._open_one)}
 
     def _give(self, request: PageRequest, reply: HttpReply) -> None:
-        def listed(jobs: Sequence[ListedJobShown]) -> None:
-            self._known = {one.journals[0]: one.journals for one in jobs if one.journals}
+        def listed(jobs: Sequence[Mapping[str, Any]]) -> None:
+            self._known = {one["journals"][0]: one["journals"] for one in jobs if one["journals"]}
             reply(answer(jobs))
 
         self._lane.do(self._list, listed)

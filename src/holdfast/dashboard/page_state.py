@@ -16,7 +16,6 @@ from holdfast.dashboard.wire import (
     LedgerShown,
     LogLineShown,
     NodeShown,
-    RoundShown,
     SegmentShown,
     message,
 )
@@ -43,7 +42,6 @@ class PageState(Struct):
     nodes: list[NodeShown] = field(default_factory=list)
     workers: WorkersShown | None = None
     events: list[StoryEvent] = field(default_factory=list)
-    rounds: list[RoundShown] = field(default_factory=list)
     incidents: list[IncidentShown] = field(default_factory=list)
     segments: list[SegmentShown] = field(default_factory=list)
     lanes: list[LaneShown] = field(default_factory=list)
@@ -86,7 +84,6 @@ class Subscriber:
             self._whole("job", state.job),
             self._listed("nodes", state.nodes),
             self._events_of(state),
-            self._listed("rounds", state.rounds),
             self._listed("segments", state.segments),
             self._listed("lanes", state.lanes),
             self._listed("incidents", state.incidents),

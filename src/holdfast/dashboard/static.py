@@ -22,7 +22,6 @@ def static_page(told: JobReport) -> PageState:
         ledger=views.ledger_shown(book.start, book.end - book.start, dict(book.parts_s.items())),
         segments=views.segments_shown(book.segments),
         lanes=[views.lane_shown(one.host, one.start, one.end, one.runs) for one in told.nodes],
-        rounds=views.rounds_shown(told.rounds),
         incidents=views.incidents_shown(book.interruptions),
         events=list(told.events),
     )

@@ -21,7 +21,6 @@ from holdfast.core.protocol.requests import (
     RanksTold,
     SaveTold,
 )
-from holdfast.dashboard import wire
 from holdfast.dashboard.api import ACTIONS
 from holdfast.dashboard.page_state import PageState, WorkersShown
 from holdfast.dashboard.source import Source
@@ -36,25 +35,30 @@ from holdfast.dashboard.wire import (
     NodeRunShown,
     NodeShown,
     OutcomeShown,
-    RoundShown,
     SegmentShown,
 )
 from holdfast.observe.goodput import RECOVERY_PARTS, Interruption, Part, Segment
-from holdfast.observe.history import EndedBy, NodeRun, RoundSpan
+from holdfast.observe.history import NodeRun
 from holdfast.observe.story import StoryEvent
 
 
 def job_shown(
-    told: JobTold, ranks: Sequence[RankOverview], source: Source, pace: StepPace
+    told: JobTold,
+    ranks: Sequence[RankOverview],
+    source: Source,
+    pace: StepPace,
+    mishaps: Mishaps,
 ) -> JobShown:
     names = {one.node: one.name or one.host for one in told.nodes}
     outcome = told.outcome
     stepped_at = pace.last_step(ranks)
-    is_late = told.stage == "running" and outcome is None and pace.is_late(stepped_at)
+    is_running = told.stage == "running" and outcome is None
+    is_hanging = is_running and mishaps.is_hanging and mishaps.round == told.round
+    is_late = is_hanging or (is_running and pace.is_late(stepped_at))
     return JobShown(
         run=told.run_id,
         state="late" if is_late else _state(told),
-        words=sentence(told, is_late=is_late),
+        words=_late_sentence(told, is_hanging=is_hanging) if is_late else sentence(told),
         round=told.round,
         nodes=told.node_count,
         ranks=told.world_size,
@@ -125,12 +129,16 @@ def _state(told: JobTold) -> JobState:
     return "failed" if told.stage == "over" else told.stage
 
 
-def sentence(told: JobTold, *, is_late: bool = False) -> str:
+def _late_sentence(told: JobTold, *, is_hanging: bool) -> str:
+    if is_hanging:
+        return f"The job hangs: no worker of round {told.round} moves."
+    return f"Round {told.round} runs, but no worker makes a step."
+
+
+def sentence(told: JobTold) -> str:
     """How it is, for a headline."""
     if told.outcome is not None:
         return ending(told.outcome.verdict, told.outcome.reason)
-    if is_late:
-        return f"Round {told.round} runs, but no worker makes a step."
     workers = "1 worker" if told.world_size == 1 else f"{told.world_size:,} workers"
     nodes = "1 node" if told.node_count == 1 else f"{told.node_count:,} nodes"
     match told.stage:
@@ -205,30 +213,6 @@ def lane_shown(name: str, start: float, end: float | None, runs: Iterable[NodeRu
     return LaneShown(name, start, end, shown)
 
 
-ENDED_BY: dict[EndedBy, wire.EndedBy] = {
-    "": "",
-    "failure": "failure",
-    "loss": "loss",
-    "hang": "hang",
-    "success": "success",
-    "drain": "change",
-    "newcomers": "change",
-    "asked": "change",
-}
-
-
-def rounds_shown(rounds: Iterable[RoundSpan]) -> list[RoundShown]:
-    return [
-        RoundShown(one.number, one.began, _size(one), one.ended, one.reason, ENDED_BY[one.ended_by])
-        for one in rounds
-    ]
-
-
-def _size(one: RoundSpan) -> str:
-    ranks = "1 rank" if one.ranks == 1 else f"{one.ranks:,} ranks"
-    return f"{ranks} on {one.nodes:,} nodes" if one.nodes > 1 else ranks
-
-
 def incidents_shown(interruptions: Iterable[Interruption]) -> list[IncidentShown]:
     """What nobody wished for; the last of them may still be going on."""
     incidents = [one for one in interruptions if one.is_incident]
@@ -237,6 +221,7 @@ def incidents_shown(interruptions: Iterable[Interruption]) -> list[IncidentShown
             number,
             one.at,
             one.round,
+            one.ended_by,
             one.reason,
             decision=one.decision,
             ranks=list(one.ranks),

@@ -16,7 +16,6 @@ JobState = Literal[
     "waiting", "running", "late", "stopping", "succeeded", "failed", "stopped", "cut off"
 ]
 """Late: it runs, and no worker has made a step for long. Cut off: a journal that ends early."""
-EndedBy = Literal["", "failure", "loss", "change", "hang", "success"]
 
 WORKER_STATES = (
     "absent", "starting", "running", "slow", "still", "stopping", "failed", "finished", "late",
@@ -113,21 +112,13 @@ class NodeShown(Struct, frozen=True):
     coordinator: bool
 
 
-class RoundShown(Struct):
-    number: int
-    began: float
-    words: str
-    ended: float | None = None
-    ending: str = ""
-    ended_by: EndedBy = ""
-
-
 class IncidentShown(Struct):
     number: int
     at: float
     round: int
+    kind: str
+    """failure, loss or hang."""
     words: str
-    cause: str = ""
     decision: str = ""
     ranks: list[int] = []
     recovered_s: float | None = None
@@ -140,22 +131,6 @@ class LogLineShown(Struct, frozen=True):
     rank: int
     stream: str
     text: str
-
-
-class ListedJobShown(Struct, frozen=True):
-    """A job that runs on this machine, or has ended, as `holdfast jobs` lists it."""
-
-    name: str
-    state: str
-    started: float
-    seconds: float
-    nodes: int
-    ranks: int
-    end: str
-    """How it ended, in words."""
-    link: str
-    """The page of one that runs, if it has one."""
-    journals: tuple[str, ...]
 
 
 class StackGroupShown(Struct, frozen=True):

@@ -237,14 +237,12 @@ class HistoryAsked(Record, frozen=True):
 
 
 class HistoryTold(Record, frozen=True):
-    """The job's history up to now: where its time went, its last rounds, and what ended them."""
+    """The job's history up to now: where its time went, and what interrupted it."""
 
     total_s: Seconds
     parts_s: Annotated[dict[Name, Seconds], Meta(max_length=32)]
     """By the parts of `observe.goodput`."""
     reports_steps: bool = False
-    rounds: Annotated[tuple[Packed, ...], Meta(max_length=ROUNDS_TOLD_MOST)] = ()
-    """Each an `observe.history.RoundSpan`."""
     interruptions: Annotated[tuple[Packed, ...], Meta(max_length=ROUNDS_TOLD_MOST)] = ()
     """Each an `observe.goodput.Interruption`."""
     segments: Annotated[tuple[Packed, ...], Meta(max_length=SEGMENTS_TOLD_MOST)] = ()
