@@ -9,18 +9,21 @@ EXISTING = $(wildcard src tests examples benchmarks)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check test test-all test-pythons test-pythons-quick test-wheel test-torch lint style format sim bench clean stacks \
-  test-stacks test-schedulers test-engines test-planted page docs soak
+.PHONY: help demo check test test-all lint style format clean sim coverage test-planted test-stacks stacks \
+  test-schedulers test-pythons test-pythons-quick test-wheel test-torch bench soak page docs dist
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^## / { print "\n" substr($$0, 4) } \
+	  /^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+## Every day
 
 demo: $(VENV)/.ready ## Show a real job of 4 workers that loses one and recovers
 	@$(BIN)/python examples/demo.py
 
 # What tells soonest that something is wrong: decisions, stories, clusters, words.
-QUICK ?= tests/core tests/node tests/admin tests/agent tests/scenarios tests/observe tests/runtime tests/cli \
-  tests/test_import_arrows.py tests/test_mirror.py tests/test_protocol_tables.py
+QUICK ?= tests/core tests/engine tests/admin tests/agent tests/scenarios tests/observe tests/runtime tests/cli \
+  tests/test_mirror.py tests/test_protocol_tables.py
 check: $(VENV)/.ready-test style ## Style, and the tests that tell soonest; under a minute
 	$(BIN)/python -m pytest -q --numprocesses 2 --dist worksteal -m "not slow" $(QUICK)
 	$(BIN)/python -m tools.simulator --seeds 0:300 --jobs 2
@@ -28,58 +31,11 @@ check: $(VENV)/.ready-test style ## Style, and the tests that tell soonest; unde
 # Most tests wait for processes, so that there may be more of them than cores. Types are checked
 # beside them, those of a user's program (tests/elastic/typing) too.
 WORKERS ?= 4
-test: $(VENV)/.ready-test style ## Lint, check types and run all tests (installs PyTorch for CPU)
+test: $(VENV)/.ready-test style ## Check style and types, and run all tests (installs PyTorch for CPU)
 	$(BIN)/python -m tests.stacks.environments $(QUICK_STACKS)
 	@$(BIN)/mypy & types=$$!; TEST_STACKS="$(QUICK_STACKS)" \
 	  $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal; \
 	  tests=$$?; wait $$types && exit $$tests
-
-test-all: ## The same in every variation: more starts, backends, orders, seeds, and PyTorch's own API beside ours
-	TEST_ALL=1 $(MAKE) test
-
-# The two that pip installs fastest; the others take minutes.
-QUICK_STACKS ?= plain jax
-stacks: $(VENV)/.ready ## Make the environments of five real stacks in .stacks
-	$(BIN)/python -m tests.stacks.environments
-
-test-stacks: $(VENV)/.ready-test stacks ## Run the tests of all five, which take turns
-	$(BIN)/python -m pytest tests/stacks
-
-test-schedulers: $(VENV)/.ready-test ## Run the tests under real Slurm, Open MPI and MPICH (root; installs them)
-	$(BIN)/python -m tests.schedulers.environment
-	TEST_SCHEDULERS=1 $(BIN)/python -m pytest tests/schedulers
-
-test-engines: test-schedulers
-
-# In `make test` each is planted once, on one host where that can have it.
-test-planted: $(VENV)/.ready-test ## Run all planted failures, also PyTorch on three hosts (root)
-	TEST_PLANTED=1 $(BIN)/python -m pytest --numprocesses 2 tests/planted
-
-# Versions, or paths of interpreters. Those that are asked for by name must be there.
-PYTHONS ?= 3.11 3.12 3.13 3.14 3.15
-TESTS   ?= tests
-ON_PYTHONS = $(PYTHON) tests/on_pythons.py $(if $(filter file,$(origin PYTHONS)),,--all-of-them) \
-  $(PYTHONS) -- -q -rfE --numprocesses $(WORKERS) --dist worksteal
-test-pythons: ## Run the tests that need no PyTorch on Python 3.11 to 3.15 (PYTHONS=3.13 for one)
-	$(ON_PYTHONS) $(TESTS)
-
-# What depends most on the interpreter: the processes, and what runs in them.
-test-pythons-quick: ## The same for what depends most on the interpreter; a few minutes
-	$(ON_PYTHONS) tests/core tests/worker tests/processes tests/integration/warm \
-	  tests/elastic/multiprocessing/test_multiprocessing.py \
-	  tests/elastic/multiprocessing/test_multiprocessing_functions.py
-
-# What depends on how Holdfast is installed: what starts processes of ours by their path.
-WHEEL_TESTS ?= tests/processes tests/integration/warm tests/cli tests/elastic/multiprocessing tests/worker
-test-wheel: ## Run what depends on the installation from a wheel, without the checkout's src
-	$(PYTHON) tests/on_pythons.py --all-of-them --wheel -- -q -rfE \
-	  --numprocesses $(WORKERS) --dist worksteal $(WHEEL_TESTS)
-
-# What needs PyTorch, and what has the same names as its API. The environment may take gigabytes.
-TORCH ?= 2.15.0
-test-torch: ## Run what touches PyTorch on another version of it (TORCH=2.15.0)
-	TEST_ALL=1 $(PYTHON) tests/on_pythons.py --all-of-them --torch $(TORCH) -- -q -rfE \
-	  --numprocesses $(WORKERS) --dist worksteal -m torch tests
 
 lint: style ## Check style, format and types
 	$(BIN)/mypy
@@ -87,14 +43,69 @@ lint: style ## Check style, format and types
 style: $(VENV)/.ready-lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo --no-cache
 
 format: $(VENV)/.ready-lint ## Rewrite the code into its format, with the safe fixes
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+clean: ## Remove everything that the other verbs made, .venv and its like included
+	rm -rf $(VENV) .nox .stacks .schedulers .site .soak .pauses frontend/node_modules dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
+	find $(EXISTING) -name __pycache__ -prune -exec rm -rf {} +
+
+## More tests
+
+test-all: ## Run all tests in every variation: starts, backends, orders, seeds, PyTorch's own API
+	TEST_ALL=1 $(MAKE) test
+
 SEEDS ?= 0:20000
 sim: $(VENV)/.ready ## Run 20,000 simulated clusters under seeded faults (SEEDS=0:500 for fewer)
 	$(BIN)/python -m tools.simulator --seeds $(SEEDS) --jobs 2
+
+# Folders whose code runs in the process of its tests.
+COVERED ?= core node observe registers runtime store transport
+coverage: $(VENV)/.ready-coverage ## Show which lines and branches of the core and what drives it no test reaches
+	$(BIN)/python -m pytest -q --numprocesses 2 --dist worksteal $(COVERED:%=--cov=src/holdfast/%) \
+	  $(COVERED:%=tests/%) tests/scenarios tests/contract
+
+# In `make test` each is planted once, on one host where that can have it.
+test-planted: $(VENV)/.ready-test ## Run all planted failures, also PyTorch on three hosts (root)
+	TEST_PLANTED=1 $(BIN)/python -m pytest --numprocesses 2 tests/planted
+
+test-stacks: $(VENV)/.ready-test stacks ## Run the tests of five real stacks, which take turns
+	$(BIN)/python -m pytest tests/stacks
+
+# The two that pip installs fastest; the others take minutes.
+QUICK_STACKS ?= plain jax
+stacks: $(VENV)/.ready ## Make the environments of the five stacks in .stacks
+	$(BIN)/python -m tests.stacks.environments
+
+test-schedulers: $(VENV)/.ready-test ## Run the tests under real Slurm, Open MPI and MPICH (root; installs them)
+	$(BIN)/python -m tests.schedulers.environment
+	TEST_SCHEDULERS=1 $(BIN)/python -m pytest tests/schedulers
+
+# Versions, or paths of interpreters. Those that are asked for by name must be there.
+PYTHONS ?=
+TESTS   ?= tests
+NOX = WORKERS=$(WORKERS) $(BIN)/nox
+ON_PYTHONS = $(NOX) --sessions tests $(if $(PYTHONS),--force-pythons $(PYTHONS) --error-on-missing-interpreters)
+test-pythons: $(VENV)/.ready-nox ## Run the tests that need no PyTorch on Python 3.11 to 3.15 (PYTHONS=3.13 for one)
+	$(ON_PYTHONS) -- $(TESTS)
+
+# What depends most on the interpreter: the processes, and what runs in them.
+test-pythons-quick: $(VENV)/.ready-nox ## The same for what depends most on the interpreter; a few minutes
+	$(ON_PYTHONS) -- tests/core tests/worker tests/processes tests/integration/warm \
+	  tests/elastic/multiprocessing/test_multiprocessing.py \
+	  tests/elastic/multiprocessing/test_multiprocessing_functions.py
+
+test-wheel: $(VENV)/.ready-nox ## Run what depends on the installation from a wheel, without the checkout's src
+	$(NOX) --sessions wheel
+
+TORCH ?= 2.15.0
+test-torch: $(VENV)/.ready-nox ## Run what touches PyTorch on another version of it (TORCH=2.15.0)
+	TORCH=$(TORCH) $(NOX) --sessions torch
+
+## Measure
 
 bench: $(VENV)/.ready-bench ## Measure beside torchrun and print the table (installs PyTorch)
 	$(BIN)/python -m benchmarks
@@ -103,15 +114,16 @@ FOR ?= 1h
 soak: $(VENV)/.ready-bench ## Harm a PyTorch job that checks itself every 30 s, for an hour (FOR=5m for less)
 	$(BIN)/python -m benchmarks.soak --for $(FOR)
 
+## Build
+
 page: ## Build the dashboard's page from frontend/ into the package (Node 20 and npm)
 	cd frontend && npm install --no-save --no-audit --no-fund && npm test && npm run build
 
 docs: $(VENV)/.ready-docs ## Build the site of all pages in .site/html, with links and anchors checked
-	$(BIN)/python docs/build_site.py
+	$(BIN)/python tools/docs/build_site.py
 
-clean: ## Remove everything that the other verbs made, .venv and its like included
-	rm -rf $(VENV) .venv-* .stacks .schedulers .site .soak .pauses frontend/node_modules dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	find $(EXISTING) -name __pycache__ -prune -exec rm -rf {} +
+dist: $(VENV)/.ready-dist ## Build the wheel, the sdist and their bills of materials (SBOM) in dist/
+	$(BIN)/python -m tools.package.build
 
 # The stamps are hidden files in .venv, so that removing .venv forgets them too.
 $(VENV)/.ready: pyproject.toml
@@ -124,6 +136,6 @@ $(VENV)/.ready: pyproject.toml
 	@touch $@
 
 $(VENV)/.ready-%: pyproject.toml $(VENV)/.ready
-	@echo "Installing what 'make $*' needs into $(VENV) (once$(if $(filter lint docs,$*),,; PyTorch takes a minute)) ..."
+	@echo "Installing what 'make $*' needs into $(VENV) (once$(if $(filter lint docs dist coverage nox,$*),,; PyTorch takes a minute)) ..."
 	@$(PIP) install --editable '.[$*]'
 	@touch $@

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tools.simulator.timeline import ManualClock
 
-from holdfast.core.node.io import NodeEffect
+from holdfast.core.node_io import NodeEffect
 from holdfast.core.policy.config import JobConfig, Program, RestartPolicy
 from holdfast.core.protocol.messages import (
     FromNode,
@@ -25,8 +25,8 @@ from holdfast.core.protocol.messages import (
     WorkersProgressed,
 )
 from holdfast.core.protocol.model import Endpoint, ErrorDetail, ExitStatus, Failure, NodeInfo
-from holdfast.node.engine import Engine
-from holdfast.node.ports import Ports
+from holdfast.engine.engine import Engine
+from holdfast.engine.ports import Ports
 from holdfast.observe.journal import SCHEMA, Journal, JournalHeader
 
 SLOTS = 8

@@ -21,7 +21,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from holdfast.core.node.io import (
+from holdfast.core.node_io import (
     AllGone,
     EndpointReserved,
     EndSpawner,
@@ -40,10 +40,10 @@ from holdfast.core.node.io import (
 )
 from holdfast.core.policy.config import JobConfig, Program, Rendezvous, RestartPolicy
 from holdfast.core.protocol.model import Endpoint, ExitStatus, Outcome
-from holdfast.node.engine import Engine
-from holdfast.node.meeting import Means, add_network
-from holdfast.node.ports import Ports
-from holdfast.node.secrets import Secrets
+from holdfast.engine.engine import Engine
+from holdfast.engine.network import Means, add_network
+from holdfast.engine.ports import Ports
+from holdfast.engine.secrets import Secrets
 from holdfast.observe.journal import SCHEMA, Journal, JournalHeader
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import EventLoop

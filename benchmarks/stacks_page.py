@@ -1,4 +1,4 @@
-"""`python -m benchmarks.stacks_page`: put the stored figures of (p) into docs/real-stacks.md.
+"""`python -m benchmarks.stacks_page`: the stored figures of (p) in docs/reference/real-stacks.md.
 
 With `--check` nothing is written; the status is 1 if the page says something else.
 """
@@ -12,7 +12,7 @@ import msgspec
 
 from benchmarks import results
 
-PAGE = Path(__file__).parents[1] / "docs" / "real-stacks.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "real-stacks.md"
 BEGIN = "<!-- made by python -m benchmarks.stacks_page: begin -->"
 END = "<!-- made by python -m benchmarks.stacks_page: end -->"
 MEASURE = "p"

@@ -31,7 +31,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import hypothesis
 import pytest
@@ -55,6 +55,7 @@ CHECKED_FOLDERS = frozenset(
         "elastic",
         "integration",
         "node",
+        "package",
         "planted",
         "processes",
         "registers",
@@ -121,7 +122,8 @@ def _is_below(item: pytest.Item, *folders: Path) -> bool:
 
 def _leave_out_the_thorough(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What says more of the same, or checks PyTorch itself, is for `make test-all`."""
-    kept, left_out = [], []
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
     for item in items:
         (left_out if _is_thorough(item) or PEER in item.name else kept).append(item)
     if kept and left_out:  # Who asks for nothing else gets it.
@@ -208,8 +210,8 @@ def pytest_sessionstart() -> None:
             signal.signal(number, usual)
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"cannot become a subreaper: {os.strerror(number)}")
+        error = ctypes.get_errno()
+        raise OSError(error, f"cannot become a subreaper: {os.strerror(error)}")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -311,7 +313,8 @@ def _helpers_of_multiprocessing() -> tuple[set[int | None], set[int | None]]:
 
     There is one of each for the life of a process, whichever test needs it first.
     """
-    server, tracker = forkserver._forkserver, resource_tracker._resource_tracker
+    server: Any = forkserver._forkserver
+    tracker: Any = resource_tracker._resource_tracker
     pids = {server._forkserver_pid, tracker._pid}
     return pids, {server._forkserver_alive_fd, tracker._fd}
 

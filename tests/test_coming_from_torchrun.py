@@ -1,4 +1,4 @@
-"""docs/coming-from-torchrun.md names every flag, variable and name, and none that is not there."""
+"""docs/start/coming-from-torchrun.md names every flag, variable and name, and no other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from holdfast.processes import environment, own_environment
 from . import torch_versions
 
 REPOSITORY = Path(__file__).parent.parent
-PAGE = REPOSITORY / "docs" / "coming-from-torchrun.md"
+PAGE = REPOSITORY / "docs" / "start" / "coming-from-torchrun.md"
 CASES = REPOSITORY / "tests" / "elastic" / "cases"
 PACKAGE = "holdfast.elastic"
 VERDICTS = {"same", "better", "different", "new"}

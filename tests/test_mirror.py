@@ -51,16 +51,16 @@ def test_the_table_has_no_folder_that_is_gone_or_has_tests_of_its_own() -> None:
 
 
 def test_the_walk_sees_the_real_package() -> None:
-    assert {"core/node", "node", "processes/zygote/reading"} <= set(folders(SOURCE))
+    assert {"core/node", "engine", "processes/zygote"} <= set(folders(SOURCE))
 
 
 def test_a_folder_without_tests_is_found(tmp_path: Path) -> None:
-    for name in ("src/node/engine.py", "src/node/deep/part.py", "src/stdlib_only/__init__.py"):
+    for name in ("src/engine/engine.py", "src/engine/deep/part.py", "src/stdlib_only/__init__.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     tests = tmp_path / "tests"
-    (tests / "node").mkdir(parents=True)
+    (tests / "engine").mkdir(parents=True)
     assert len(without_tests(tmp_path / "src", tests)) == 2
-    (tests / "node" / "test_engine.py").touch()
+    (tests / "engine" / "test_engine.py").touch()
     (found,) = without_tests(tmp_path / "src", tests)
-    assert found.startswith("node/deep:")
+    assert found.startswith("engine/deep:")

@@ -7,18 +7,18 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tools.docs import build_site as site
+from tools.docs import reference_tables
 
 from .planted import page as planted_page
 from .planted.failures import PLANTED
-from .scripts_of_pages import DOCS, script
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+DOCS = REPOSITORY / "docs"
 LINK = re.compile(r"\[[^][]*\]\((?P<to>[^)\s]+)\)|<img [^>]*src=\"(?P<image>[^\"]+)\"")
 HEADING = re.compile(r"^#{1,6} +(.*?) *$", re.MULTILINE)
 ELSEWHERE = re.compile(r"[a-z]+:")
 
-
-site = script("build_site")
 PAGES = [REPOSITORY / path for path in site.pages()]
 
 
@@ -58,26 +58,42 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 
 def test_a_link_that_leads_nowhere_is_found() -> None:
-    assert problem(DOCS / "words.md", "nowhere.md") == "docs/words.md: there is no nowhere.md"
-    assert "no heading" in problem(DOCS / "words.md", "../SECURITY.md#nowhere")
-    assert problem(DOCS / "words.md", "../SECURITY.md#limits") == ""
+    page = DOCS / "reference" / "words.md"
+    assert problem(page, "nowhere.md") == "docs/reference/words.md: there is no nowhere.md"
+    assert "no heading" in problem(page, "../../SECURITY.md#nowhere")
+    assert problem(page, "../../SECURITY.md#limits") == ""
     assert len([link for page in PAGES for link in links(page)]) > 200
+
+
+NAMED = re.compile(r"`((?:[\w-]+/)+[\w-]+\.py)`")
+"""A file of ours in the text: its path, or the end of it."""
+
+
+def test_every_file_that_a_page_names_is_there() -> None:
+    files = [f"/{path.relative_to(REPOSITORY)}" for path in REPOSITORY.glob("[a-z]*/**/*.py")]
+    wrong = [
+        f"{page.relative_to(REPOSITORY)}: there is no {name}"
+        for page in PAGES
+        for name in NAMED.findall(site.FENCE.sub("", page.read_text(encoding="utf-8")))
+        if not name.startswith("test/")  # PyTorch's own.
+        and not any(file.endswith(f"/{name}") for file in files)
+    ]
+    assert wrong == []
 
 
 def test_every_page_is_in_the_index_and_in_the_navigation_of_the_site() -> None:
     entries = site.navigation(site.INDEX.read_text(encoding="utf-8"))
     shown = re.findall(r"'([^']+\.md)'", str(entries))
-    wanted = {str(path.relative_to(REPOSITORY)) for path in DOCS.glob("*.md")}
+    wanted = {str(path.relative_to(REPOSITORY)) for path in DOCS.rglob("*.md")}
     assert wanted | set(site.AT_THE_TOP) <= set(shown)
     assert len(shown) == len(set(shown)), "a page is there twice"
 
 
 @pytest.mark.parametrize("name", ["options.md", "python-api.md", "journal.md"])
 def test_what_is_made_from_the_code_is_up_to_date(name: str) -> None:
-    tables = script("reference_tables")
-    text = (DOCS / name).read_text(encoding="utf-8")
-    assert tables.BEGIN in text
-    assert text == tables.page(name), "run: python docs/reference_tables.py --write"
+    text = (DOCS / "reference" / name).read_text(encoding="utf-8")
+    assert reference_tables.BEGIN in text
+    assert text == reference_tables.page(name), "run: python tools/docs/reference_tables.py --write"
 
 
 @pytest.mark.parametrize("row", PLANTED, ids=lambda row: row.name)
@@ -93,10 +109,10 @@ def test_the_page_of_planted_failures_shows_each(row) -> None:
 
 def test_a_page_for_the_site_links_to_what_is_there(tmp_path: Path) -> None:
     site.put_together(tmp_path)
-    page = (tmp_path / "docs" / "warm-start.md").read_text(encoding="utf-8")
-    assert "(../src/holdfast/processes/zygote/fork_fixups.py.md)" in page
+    page = (tmp_path / "docs" / "guides" / "warm-start.md").read_text(encoding="utf-8")
+    assert "(../../src/holdfast/processes/zygote/fork_fixups.py.md)" in page
     assert (tmp_path / "src" / "holdfast" / "processes" / "zygote" / "fork_fixups.py.md").exists()
-    assert "](../tests/integration/warm)" not in page, "a folder is no page"
+    assert "](../../tests/integration/warm)" not in page, "a folder is no page"
 
 
 def test_what_a_page_loads_from_another_host_is_found(tmp_path: Path) -> None:

@@ -1,13 +1,12 @@
-"""docs/protocol.md shows the tables of the code as they are."""
+"""docs/design/protocol.md shows the tables of the code as they are."""
 
 from __future__ import annotations
 
-from .scripts_of_pages import script
+from tools.docs import protocol_tables as tables
 
 
 def test_the_page_shows_the_tables_of_the_code() -> None:
-    tables = script("protocol_tables")
     page = tables.PAGE.read_text()
     assert tables.BEGIN in page
     wanted = tables.page_with(tables.render(), page)
-    assert page == wanted, "run: python docs/protocol_tables.py --write"
+    assert page == wanted, "run: python tools/docs/protocol_tables.py --write"

@@ -1,4 +1,4 @@
-"""Which PyTorch is installed, and what came with which: tests hold on all of docs/versions.md."""
+"""The installed PyTorch, and what came with which version (docs/reference/versions.md)."""
 
 from __future__ import annotations
 

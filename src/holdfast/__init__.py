@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from holdfast.worker.progress import expires, phase, progress
     from holdfast.worker.record import record
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "HoldfastError",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from holdfast.node.progress import JobProgress
 from tools.simulator.timeline import ManualClock
 
+from holdfast.agent.progress import JobProgress
 from holdfast.core.coordinator.bootstrap import Beginning
 from holdfast.core.coordinator.io import CoordinatorTimerFired
-from holdfast.core.node.io import NodeStarted, StepReported, Told, WorkerStarted
+from holdfast.core.node_io import NodeStarted, StepReported, Told, WorkerStarted
 from holdfast.core.protocol.document import Ledger
 from holdfast.core.protocol.messages import RunRound
 from holdfast.core.protocol.model import Assignment, Endpoint, Ranks, Term

@@ -42,7 +42,7 @@ def test_what_a_benchmark_imports_of_ours_is_there(path: Path) -> None:
 
 def test_the_walk_sees_what_is_imported() -> None:
     crowd = set(names_taken(REPOSITORY / "benchmarks" / "register_crowd.py"))
-    assert ("holdfast.node.engine", "Engine") in crowd
+    assert ("holdfast.engine.engine", "Engine") in crowd
 
 
 def test_the_journal_that_is_measured_is_that_of_a_coordinator(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from holdfast.processes.stdlib_only.linux import read_process
 
 from ..waiting import until
 
+pytestmark = pytest.mark.slow  # Real jobs, for seconds each.
+
 PROGRAM = """
 import os
 import time

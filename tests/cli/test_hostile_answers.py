@@ -21,7 +21,7 @@ from holdfast.core.protocol.requests import (
     pack,
     read_request,
 )
-from holdfast.node.requests import Asker
+from holdfast.engine.requests import Asker
 from holdfast.processes import channel_server
 from holdfast.processes.channel_server import ChannelServer
 from holdfast.runtime.local_peer import LocalPeer

@@ -15,6 +15,8 @@ from holdfast.cli.main import VERBS
 
 from ..waiting import until
 
+pytestmark = pytest.mark.slow  # A start of the command for each verb.
+
 ELSEWHERE = {
     "status": (),
     "events": ("--follow",),

@@ -15,6 +15,8 @@ import pytest
 from ..free_ports import free_port
 from ..waiting import until
 
+pytestmark = pytest.mark.slow  # Real jobs, for seconds each.
+
 STEPS = """
 import sys, time, holdfast
 for step in range(int(sys.argv[1])):

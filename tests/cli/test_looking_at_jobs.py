@@ -13,6 +13,8 @@ import pytest
 from ..free_ports import free_port
 from ..waiting import until
 
+pytestmark = pytest.mark.slow  # Real jobs, for seconds each.
+
 PROGRAM = """
 import time
 import holdfast

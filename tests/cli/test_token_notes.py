@@ -9,7 +9,7 @@ import pytest
 from holdfast.cli.options import parse_run
 from holdfast.cli.token_notes import dashboard_notes, security_notes, token_notes
 from holdfast.core.protocol.errors import UsageError
-from holdfast.node.secret_sources import LENGTH_MAX, read_token
+from holdfast.engine.secrets import LENGTH_MAX, read_token
 
 LONG = "0123456789abcdef0123"
 

@@ -132,6 +132,8 @@ class MadeUpJob:
                 return self.stacks.get(node, NotKnown("no worker runs on this node now"))
             case DrainWanted() | RestartWanted() | StopWanted() | SaveWanted() | ScaleWanted():
                 return NotKnown(self.unwilling) if self.unwilling else UnderWay()
+            case _:
+                return NotKnown(f"{type(request).__name__} is not made up")
 
     def step(self) -> int:
         now = time.monotonic() if self.stalled_at is None else self.stalled_at

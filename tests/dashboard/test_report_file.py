@@ -13,12 +13,12 @@ import msgspec
 import pytest
 from tools.simulator import make_plan, simulate
 
-from holdfast.core.node.io import Told
+from holdfast.core.node_io import Told
 from holdfast.core.protocol.messages import StopRound
 from holdfast.dashboard.report_file import report_file
 from holdfast.observe.causes import JournalRead
 from holdfast.observe.job_report import report, within
-from holdfast.observe.journal import NodeStep, read
+from holdfast.observe.journal import NodeStep, Step, read
 
 
 @pytest.fixture
@@ -101,9 +101,9 @@ def test_a_part_of_the_time_is_a_page_of_that_time(journals: list[JournalRead]) 
 
 def spoiled(journals: list[JournalRead], text: str) -> list[JournalRead]:
     """Journals in which this stands wherever another machine may write something."""
-    found = []
+    found: list[JournalRead] = []
     for header, steps in journals:
-        changed = []
+        changed: list[Step] = []
         for step in steps:
             if isinstance(step, NodeStep) and isinstance(step.event, Told):
                 message = step.event.message

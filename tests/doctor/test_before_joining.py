@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -62,7 +63,9 @@ def test_a_command_that_is_not_there_is_no_crash() -> None:
     assert run_command("/no/such/check", 5.0).startswith("the check cannot be run (No such file")
 
 
-def test_a_command_that_hangs_is_killed_with_what_it_started(tmp_path: Path, is_running) -> None:
+def test_a_command_that_hangs_is_killed_with_what_it_started(
+    tmp_path: Path, is_running: Callable[[int], bool]
+) -> None:
     pids = tmp_path / "pids"
     said = run_command(f"sleep 1000 & echo $! > {pids}; echo looking; wait", 1.0)
     assert said == "the check took longer than 1 s (--check-timeout): looking"

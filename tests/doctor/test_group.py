@@ -56,10 +56,19 @@ def test_who_cannot_be_reached_at_any_address_is_said_and_by_whom() -> None:
     assert said == [("broken", "node2 cannot reach node1 (10.0.0.1: timed out, fd00::1: no route)")]
 
 
+def test_a_master_address_that_leads_nowhere_is_said_though_another_does() -> None:
+    """The address that comes first is the one that all others are given."""
+    astray = DialResult(0, "10.9.9.1", problem="timed out")
+    dials = (astray, DialResult(0, "10.0.0.1", 0.001), DialResult(2, "10.0.0.3", 0.001))
+    said = found(node(0), replace(node(1), dials=dials), node(2))
+    where = "the first node at its master address, 10.9.9.1: timed out"
+    assert said == [("broken", f"node2 cannot reach {where}")]
+
+
 def test_one_that_never_reported_is_missed() -> None:
     ((level, what),) = found(node(0), node(2))
     assert level == "broken"
-    assert what.startswith("1 node of 3 joined, and could not reach the first one")
+    assert what == "1 node of 3 joined, and did not answer"
 
 
 def test_slow_ways_and_clocks_that_are_apart_are_doubtful() -> None:

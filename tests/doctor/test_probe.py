@@ -1,174 +1,139 @@
-"""What the nodes of `holdfast doctor --nnodes` say to each other, and strangers who come there."""
+"""The nodes of `holdfast doctor --nnodes`: they meet, tell each other what they find, and end."""
 
 from __future__ import annotations
 
-import os
+import logging
 import socket
-import struct
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
-from holdfast.doctor import lines, probe, reading
+from holdfast.core.policy.config import JobConfig, Program, Rendezvous
+from holdfast.doctor import probe, reading
 from holdfast.doctor.facts import Wanted
 from holdfast.doctor.group import Examined
 from holdfast.doctor.page import DoctorPage
-from holdfast.transport.frames import ProtocolError, encode
-from holdfast.transport.handshake import ClientSide
+from holdfast.elastic.rendezvous.membership import Membership
+from holdfast.elastic.rendezvous.store import CoordinatorStore
+from holdfast.engine.secrets import Secrets, security_of
+from holdfast.transport.listener import listening_socket
 
 from ..free_ports import free_port
-from ..waiting import until
 
-JOB = "examined-doctor"
-KEY = lines.key_of(b"a token that is long enough", JOB)
-DEADLINE_S = 100
-
-
-class Probe:
-    """One node's probe, as its agent would start it."""
-
-    def __init__(self, folder: Path, port: int, rank: int, key: bytes = KEY) -> None:
-        self.answer = folder / f"page{rank}"
-        task = probe.Task(str(self.answer), Wanted(several_nodes=True), {}, job=JOB, key=key)
-        (folder / f"task{rank}").write_bytes(msgspec.json.encode(task))
-        places = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", probe.__file__, folder / f"task{rank}"],
-            env={**os.environ, **places, "RANK": str(rank), "WORLD_SIZE": "2"},
-            cwd=folder,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def page(self) -> DoctorPage:
-        complaints = self.process.communicate(timeout=DEADLINE_S)[1]
-        assert self.process.returncode == 0, complaints
-        return msgspec.json.decode(self.answer.read_bytes(), type=DoctorPage)
+DEADLINE_S = 60.0
+SECRETS = Secrets(token=b"a token that is long enough")
+WANTED = Wanted(several_nodes=True)
+Found = tuple[DoctorPage, bool]
 
 
-Start = Callable[..., Probe]
+@pytest.fixture(autouse=True)
+def loud() -> Iterator[None]:
+    """The doctor's own process ends after it."""
+    yield
+    logging.disable(logging.NOTSET)
 
 
 @pytest.fixture
-def port() -> int:
-    return free_port()
+def config(tmp_path: Path) -> JobConfig:
+    place = Rendezvous("holdfast", f"127.0.0.1:{free_port()}")
+    program = Program("function", "the doctor")
+    job = JobConfig(run_id="examined", program=program, min_nodes=2, max_nodes=2, rendezvous=place)
+    return replace(job, snapshot_dir=str(tmp_path / "record"))
 
 
 @pytest.fixture
-def start(tmp_path: Path, port: int) -> Iterator[Start]:
-    started: list[Probe] = []
+def join(config: JobConfig) -> Iterator[Callable[[], Membership]]:
+    joined: list[Membership] = []
 
-    def run(rank: int, key: bytes = KEY) -> Probe:
-        started.append(Probe(tmp_path, port, rank, key))
-        return started[-1]
+    def one() -> Membership:
+        joined.append(Membership(config, SECRETS))
+        return joined[-1]
 
-    yield run
-    for one in started:
-        one.process.kill()
-        one.process.communicate()
-
-
-def reached(port: int) -> socket.socket:
-    """A connection to the first node, once that listens."""
-    found: list[socket.socket] = []
-
-    def is_there() -> bool:
-        try:
-            found.append(socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S))
-        except OSError:
-            return False
-        return True
-
-    until(is_there)
-    return found[0]
+    yield one
+    for each in joined:
+        each.leave(0.1)
 
 
-def framed(payload: bytes) -> bytes:
-    return struct.pack("!I", len(payload)) + payload
+def examined(config: JobConfig, shared: str = "") -> Found:
+    return probe.examine(config, SECRETS, WANTED, shared, {})
 
 
-STRANGERS = {
-    "mute": b"",
-    "bad UTF-8": ClientSide("zz", "n", "admin", lines.ConnectionSecurity())
-    .opening()
-    .replace(b"zz", b"\xff\xfe"),
-    "half a frame": struct.pack("!I", 2000) + b"x",
-    "a huge frame": struct.pack("!I", 0xFFFFFFFF),
-    "another job": ClientSide("other", "n", "admin", lines.ConnectionSecurity()).opening(),
-    "deeply nested": framed(b"\x91" * 4000),
-}
-
-
-@pytest.mark.parametrize("said", STRANGERS.values(), ids=STRANGERS)
-def test_a_stranger_keeps_nobody_from_meeting(start: Start, port: int, said: bytes) -> None:
-    first = start(0)
-    with reached(port) as stranger:
-        stranger.sendall(said)
-        second = start(1)
-        assert [len(one.page().nodes) for one in (first, second)] == [2, 2]
-
-
-def test_who_does_not_know_the_token_takes_no_part(start: Start, port: int) -> None:
-    first = start(0)
-    without, wrong = start(1, b"").page(), start(1, b"wrong").page()
-    assert "requires a token" in without.findings[0].what
-    assert "wrong token" in wrong.findings[0].what
-    start(1)
-    assert len(first.page().nodes) == 2
-
-
-def test_a_first_node_that_does_not_know_the_token_is_told_nothing(start: Start, port: int) -> None:
-    start(0, b"")
-    found = start(1).page()
-    assert len(found.nodes) == 1
-    assert "the node has a token, but the coordinator has none" in found.findings[0].what
-
-
-def test_a_node_that_says_nothing_more_is_left_out(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, port: int
+def test_all_nodes_have_one_page_and_one_of_them_is_the_first(
+    config: JobConfig, tmp_path: Path
 ) -> None:
-    """In this process, so that the time it has can be made short."""
-    monkeypatch.setattr(probe, "MEETING_S", 2.0)
-    side = lines.side_of_first(JOB, KEY)
-    gathering = lines.Gathering(port, side, probe.Introduced)
-    peer = probe.Peer(1, "other", ("127.0.0.1",), 1)
-    introduced = probe.Introduced(peer, Examined(1, reading.read({})))
-    with reached(port) as mute:
-        line = lines.Line(mute)
-        line.greet(lines.side_of_other(JOB, "other-1", KEY))
-        line.send(introduced, DEADLINE_S)
-        came = gathering.next(probe.time.monotonic() + DEADLINE_S)
-        gathering.close()
-        assert came is not None
-        known = probe.Introductions((peer,))
-        assert probe._hear({1: came}, known) == []
-        came[0].close()
+    (folder := tmp_path / "shared").mkdir()
+    with ThreadPoolExecutor() as pool:
+        both = [pool.submit(examined, config, str(folder)) for _ in range(2)]
+        pages = {one.result(DEADLINE_S)[1]: one.result(DEADLINE_S)[0] for one in both}
+    assert pages[True] == pages[False]
+    assert [report.rank for report in pages[True].nodes] == [0, 1]
+    assert all(any(dial.round_trip_s for dial in one.dials) for one in pages[True].nodes)
+    assert {one.shared for one in pages[True].nodes} == {""}
+    assert list(folder.iterdir()) == [], "what was written to see whether it is shared is gone"
 
 
-def test_a_key_is_not_the_token_and_is_of_one_job() -> None:
-    token = b"a token that is long enough"
-    assert token not in lines.key_of(token, "one")
-    assert lines.key_of(token, "one") != lines.key_of(token, "two")
-    assert lines.key_of(None, "one") == b""
+def test_a_page_that_is_larger_than_a_value_of_the_store_arrives(
+    config: JobConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "PIECE_BYTES", 100)
+    with ThreadPoolExecutor() as pool:
+        both = [pool.submit(examined, config) for _ in range(2)]
+        pages = [one.result(DEADLINE_S)[0] for one in both]
+    assert pages[0] == pages[1]
 
 
-def test_a_frame_that_drips_in_has_a_time_to_be_whole_by() -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        theirs.sendall(framed(b"x" * 100)[:50])
-        with pytest.raises(TimeoutError):
-            lines.Line(ours).receive(Examined, 1000, 0.05)
-        theirs.sendall(framed(b"x" * 2000))
-        with pytest.raises(ProtocolError):
-            lines.Line(ours).receive(Examined, 1000, DEADLINE_S)
+@pytest.mark.parametrize("said", [None, b"nothing that can be read"])
+def test_a_node_that_says_nothing_of_use_is_left_out(
+    config: JobConfig,
+    join: Callable[[], Membership],
+    monkeypatch: pytest.MonkeyPatch,
+    said: bytes | None,
+) -> None:
+    monkeypatch.setattr(probe, "MEETING_S", 1.0)
+    monkeypatch.setattr(probe, "LAST_WORD_S", 0.1)
+    config = replace(config, node_rank=0)
+    with ThreadPoolExecutor() as pool:
+        speaking = pool.submit(examined, config)
+        seat = join().meet(DEADLINE_S)
+        if said is not None:
+            security = security_of(config, SECRETS.token)
+            with CoordinatorStore(seat.store, config.run_id, security, seat.round) as store:
+                store.set(f"peer/{seat.rank}", said)
+        page, is_first = speaking.result(DEADLINE_S)
+    assert is_first
+    assert [report.rank for report in page.nodes] == [0]
+    assert "1 node of 2 joined, and did not answer" in {one.what for one in page.findings}
 
 
-def test_frames_of_the_handshake_are_those_of_agents() -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        theirs.sendall(encode("said"))
-        assert lines.Line(ours).receive(str, 100, DEADLINE_S) == "said"
+def test_a_node_that_loses_the_others_has_a_page_that_says_so(
+    config: JobConfig, join: Callable[[], Membership]
+) -> None:
+    first, second = join(), join()
+    with ThreadPoolExecutor() as pool:
+        seats = [pool.submit(one.meet, DEADLINE_S) for one in (first, second)]
+        seat = seats[1].result(DEADLINE_S)
+    for one in (first, second):
+        one.fail("a test ends the round")
+        one.leave(0.1)
+    store = CoordinatorStore(seat.store, config.run_id, security_of(config, SECRETS.token))
+    page = probe.Probe(seat, store, WANTED, "").run(Examined(seat.rank, reading.read({})))
+    assert page.findings[0].what.startswith("the other nodes were lost: ")
+    assert not page.well
+
+
+def test_who_dials_and_says_nothing_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "PINGED_AT_ONCE", 2)
+    listening = listening_socket("", 0)
+    peer = probe.Peer(1, "node", ("127.0.0.1",), listening.getsockname()[1], Examined(1, FACTS))
+    with listening, ThreadPoolExecutor() as pool:
+        serving = pool.submit(probe._serve_pings, listening)
+        with socket.create_connection(("127.0.0.1", peer.port)):
+            assert probe._dial_all(peer)[-1].round_trip_s is not None
+        listening.shutdown(socket.SHUT_RDWR)
+        serving.result(DEADLINE_S)
+
+
+FACTS = reading.read({})

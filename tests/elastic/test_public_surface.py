@@ -57,8 +57,6 @@ PUBLIC = (
     "rendezvous.api",
     "rendezvous.c10d_rendezvous_backend",
     "rendezvous.dynamic_rendezvous",
-    "rendezvous.etcd_client",
-    "rendezvous.etcd_errors",
     "rendezvous.etcd_rendezvous",
     "rendezvous.etcd_rendezvous_backend",
     "rendezvous.etcd_server",

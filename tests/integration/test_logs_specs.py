@@ -292,7 +292,7 @@ def test_an_answer_that_comes_at_last_is_taken(run_job: Any, install: InstallAs)
 def test_a_job_without_one_loads_nothing_of_it(run_job: Any) -> None:
     job = run_job("--no-warm", script="", env={"PYTHONPROFILEIMPORTTIME": "1"})
     loaded = {line.rpartition("|")[2].strip() for line in job.stderr.splitlines()}
-    assert "holdfast.processes.output.round_logs" in loaded
+    assert "holdfast.processes.output.stream_plans" in loaded
     unwanted = (
         "importlib.metadata",
         "holdfast.processes.output.registered_logs",

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from holdfast.core import node as agent
 from holdfast.core.coordinator.io import (
     CoordinatorEffect,
     CoordinatorEvent,
@@ -23,8 +24,8 @@ from holdfast.core.coordinator.io import (
     Heard,
 )
 from holdfast.core.coordinator.liveness import check_leases, decide, liveness_of, receive
-from holdfast.core.node import step as agent
-from holdfast.core.node.io import (
+from holdfast.core.features.node import new_node
+from holdfast.core.node_io import (
     AllGone,
     CoordinatorLost,
     CoordinatorReached,
@@ -41,7 +42,6 @@ from holdfast.core.node.io import (
     WorkerExited,
     WorkerStarted,
 )
-from holdfast.core.node.state import NodeState
 from holdfast.core.policy.config import JobConfig, Output, Program, Rendezvous, RestartPolicy
 from holdfast.core.protocol.document import Ledger
 from holdfast.core.protocol.errors import UsageError
@@ -64,6 +64,7 @@ from holdfast.observe.journal import (
     ClockRead,
     CoordinatorBegan,
     CoordinatorStep,
+    ElectionStep,
     Gap,
     Journal,
     JournalHeader,
@@ -468,8 +469,8 @@ def test_signals_replay_though_a_file_knows_only_their_numbers(path: Path) -> No
 
 
 def test_a_journal_of_another_schema_is_refused(path: Path) -> None:
-    path.write_text('{"schema": 3, "jobs": []}\n')
-    with pytest.raises(UsageError, match="has schema 3, not 2"):
+    path.write_text('{"schema": 4, "jobs": []}\n')
+    with pytest.raises(UsageError, match="has schema 4, not 3"):
         read(path)
 
 
@@ -503,7 +504,7 @@ NODES_HEADER = structs.replace(HEADER, config=NODES)
 def quiet_life(path: Path, heartbeats: int) -> list[Step]:
     """A node that joins, sends heartbeats that are answered, and is told to stop a round."""
     journal = Journal(path, NODES_HEADER)
-    state = NodeState(NODES, NODE, "here")
+    state = new_node(NODES, NODE, "here")
     number = 0
 
     def take(event: NodeEvent, now: float) -> None:
@@ -610,6 +611,27 @@ def test_a_journal_of_the_first_schema_is_still_read(path: Path) -> None:
     path.write_text(json.dumps({**first, "schema": 1}) + "\n")
     header, steps = read(path)
     assert (header.schema, header.clock, steps) == (1, None, [])
+
+
+def test_the_election_of_an_older_journal_is_read_under_its_present_names(path: Path) -> None:
+    """What it was called before is told the same, and not decided again."""
+    Journal(path, HEADER).close()
+    first = {**json.loads(path.read_text()), "schema": 2}
+    step = {
+        "machine": "election",
+        "seq": 1,
+        "at": 1.0,
+        "before": {"node": "a", "terms": {}},
+        "event": {"type": "ResignationWanted", "reason": "cut off"},
+        "effects": [{"type": "StepDown", "reason": "it has resigned"}, {"type": "Announce"}],
+    }
+    path.write_text(json.dumps(first) + "\n" + json.dumps(step) + "\n")
+    header, steps = read(path)
+    (found,) = steps
+    assert isinstance(found, ElectionStep)
+    assert (found.event["type"], found.event["reason"]) == ("Resign", "cut off")
+    assert [effect["type"] for effect in found.effects] == ["StepDown", "Say"]
+    assert list(replay(header, steps)) == []
 
 
 def test_whoever_listens_is_told_of_every_step_also_of_those_that_are_not_written(

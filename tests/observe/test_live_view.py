@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.coordinator.io import Explain, Heard
-from holdfast.core.node.io import (
+from holdfast.core.node_io import (
     AllGone,
     CoordinatorLost,
     CoordinatorReached,

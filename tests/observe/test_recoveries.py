@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.coordinator.io import CoordinatorTimerFired
-from holdfast.core.node.io import (
+from holdfast.core.node_io import (
     AllGone,
     NodeEvent,
     StepReported,

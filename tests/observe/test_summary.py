@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.core.coordinator.io import Heard
-from holdfast.core.node.io import NodeStarted, StepReported, Told, WorkerStarted
+from holdfast.core.node_io import NodeStarted, StepReported, Told, WorkerStarted
 from holdfast.core.protocol.messages import RunRound, StopRound, WorkersProgressed
 from holdfast.core.protocol.model import Assignment, Endpoint, Outcome, Ranks
 from holdfast.observe.journal import CoordinatorStep, NodeStep

@@ -144,7 +144,7 @@ def test_what_cannot_work_is_refused_with_the_command_that_does(name: str) -> No
 @pytest.mark.parametrize("name", PLACED)
 def test_what_is_said_has_a_source(name: str) -> None:
     seen = placed(name)
-    known = {"nodes": seen.nodes, "rank": seen.rank, "workers": seen.workers}
+    known: dict[str, object] = {"nodes": seen.nodes, "rank": seen.rank, "workers": seen.workers}
     known |= {"endpoint": seen.host, "run_id": seen.run_id}
     for what, value in known.items():
         if value and seen.nodes != (1, 1):

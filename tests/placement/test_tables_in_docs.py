@@ -1,17 +1,18 @@
-"""docs/schedulers.md says what the code does."""
+"""docs/guides/schedulers.md says what the code does."""
 
 from __future__ import annotations
 
-from holdfast.placement.schedulers import SCHEDULERS
+from tools.docs import scheduler_tables as tables
 
-from ..scripts_of_pages import script
+from holdfast.placement.schedulers import SCHEDULERS
 
 
 def test_the_page_lists_the_variables_that_workers_do_not_get() -> None:
-    tables = script("scheduler_tables")
-    assert tables.PAGE.read_text() == tables.page(), "run: python docs/scheduler_tables.py --write"
+    assert tables.PAGE.read_text() == tables.page(), (
+        "run: python tools/docs/scheduler_tables.py --write"
+    )
 
 
 def test_the_page_names_the_signs_of_every_scheduler() -> None:
-    text = script("scheduler_tables").PAGE.read_text()
+    text = tables.PAGE.read_text()
     assert [sign for sign, _ in SCHEDULERS if f"`{sign}`" not in text] == []

@@ -5,8 +5,8 @@
 
 With words, only failures whose names have one of them. With `--torchrun`, the same on one machine
 under torchrun, where that makes sense: does its summary name the right rank, and has it a word for
-the kind? With `--page`, what was said goes into docs/planted-failures.md. Needs root, for hosts and
-disks. The programs do not use torchrun's `@record`.
+the kind? With `--page`, what was said goes into docs/reference/planted-failures.md. Needs root, for
+hosts and disks. The programs do not use torchrun's `@record`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.planted")
     parser.add_argument("--table", action="store_true", help="print the table")
     parser.add_argument("--torchrun", action="store_true", help="with a column for torchrun")
-    parser.add_argument("--page", action="store_true", help="write docs/planted-failures.md")
+    parser.add_argument(
+        "--page", action="store_true", help="write docs/reference/planted-failures.md"
+    )
     parser.add_argument("words", nargs="*")
     asked = parser.parse_args()
     rows = [row for row in PLANTED if not asked.words or any(w in row.name for w in asked.words)]

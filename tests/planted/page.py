@@ -1,4 +1,4 @@
-"""docs/planted-failures.md: what Holdfast really said of each planted failure.
+"""docs/reference/planted-failures.md: what Holdfast really said of each planted failure.
 
 The page has a section for each row of the table. A section is written anew when its failure is
 played; the others stay as they are.
@@ -17,7 +17,7 @@ from .failures import ONE, THREE, Planted
 from .playing import mistakes, played
 from .staging import PROGRAMS
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "planted-failures.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "planted-failures.md"
 BEGIN = "<!-- made by python -m tests.planted --page: begin -->\n"
 END = "<!-- made by python -m tests.planted --page: end -->\n"
 HEADING = "### "

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.node.liveness_locks import MachineNote, NotedSeat
+from holdfast.core.policy.liveness_locks import MachineNote, NotedSeat
 from holdfast.processes import lock_files
 from holdfast.processes.lock_files import (
     ENDING,

@@ -53,6 +53,12 @@ def open_register(request: pytest.FixtureRequest) -> Iterator[Open]:
         register.close()
 
 
+def content(register: EtcdRegister) -> bytes:
+    state = register.get_state()
+    assert state is not None
+    return state[0]
+
+
 def pair_at(etcd: EtcdCluster, run_id: str, name: str) -> dict[str, Any]:
     """A key as the server has it; empty if it has not."""
     key = base64.b64encode(f"/holdfast/{run_id}/{name}".encode()).decode()
@@ -83,7 +89,7 @@ def test_the_prefix_is_the_users_choice(etcd: EtcdCluster, open_register: Open) 
     other = open_register(etcd, options={"etcd_prefix": "/jobs/of/mine"})
     assert other.get_state() is None
     other.set_state(b"theirs")
-    assert open_register(etcd).get_state()[0] == b"ours"
+    assert content(open_register(etcd)) == b"ours"
 
 
 def test_a_document_that_was_removed_is_told_as_nothing(
@@ -98,7 +104,7 @@ def test_a_document_that_was_removed_is_told_as_nothing(
     assert register.get_state() is None
     # The lease to which the next one is attached is a new one.
     assert register.set_state(b"third")[2]
-    assert register.get_state()[0] == b"third"
+    assert content(register) == b"third"
 
 
 # --- the holder, and how long things are kept ---------------------------------------------
@@ -188,7 +194,7 @@ def test_the_document_outlives_its_writers_but_not_for_ever(
     assert register.set_state(b"2", token)[2]
     assert seconds_left(etcd, lease) > 8
     register.close()
-    assert open_register(etcd).get_state()[0] == b"2"
+    assert content(open_register(etcd)) == b"2"
 
 
 def test_a_document_to_be_forgotten_goes_in_its_time(
@@ -197,7 +203,7 @@ def test_a_document_to_be_forgotten_goes_in_its_time(
     register, observer = open_register(etcd), open_register(etcd)
     register.set_state(b"over")
     register.forget_after(3)
-    assert observer.get_state()[0] == b"over"
+    assert content(observer) == b"over"
     assert observer.holder_expired
     assert not pair_at(etcd, request.node.name, "holder")
     until(lambda: observer.get_state() is None, "the document is gone")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -142,7 +143,7 @@ def test_with_the_right_certificates_all_is_as_without(
     token = None
     for number in range(5):
         content = b"%d" % number * 4000
-        news = begin(lambda token=token: waiting.wait_for_change(token, DEADLINE_S))
+        news = begin(functools.partial(waiting.wait_for_change, token, DEADLINE_S))
         _, newer, has_set = writer.set_state(content, token)
         assert has_set
         assert news.result(DEADLINE_S) == (content, newer)

@@ -24,8 +24,8 @@ from tools.simulator.timeline import HostClock
 from holdfast.core.coordinator.bootstrap import Beginning
 from holdfast.core.coordinator.io import Explain
 from holdfast.core.coordinator.liveness import Liveness
-from holdfast.core.election.state import may_speak
-from holdfast.core.node.io import (
+from holdfast.core.election import may_speak
+from holdfast.core.node_io import (
     EndpointReserved,
     EndSpawner,
     KillEverything,
@@ -38,7 +38,7 @@ from holdfast.core.node.io import (
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.model import Endpoint, ErrorDetail, ExitStatus, Outcome, signal_name
 from holdfast.core.protocol.naming import on_itself
-from holdfast.node.ports import Ports
+from holdfast.engine.ports import Ports
 
 from .node_wording import begins, ending, ledger, step_in_words, workers
 

@@ -15,7 +15,8 @@ from tools.simulator.timeline import ManualClock
 
 from holdfast.core.coordinator.io import CoordinatorEffect, CoordinatorEvent, CoordinatorTimerFired
 from holdfast.core.coordinator.liveness import Liveness
-from holdfast.core.node.io import (
+from holdfast.core.features.warm_start import NodeWarmStart
+from holdfast.core.node_io import (
     AllGone,
     EndpointReserved,
     ImportsLearned,
@@ -44,8 +45,8 @@ from holdfast.core.node.io import (
 from holdfast.core.policy.config import JobConfig, Oversight, Program, RestartPolicy, Timeouts
 from holdfast.core.protocol.messages import FrameGroup
 from holdfast.core.protocol.model import Endpoint, ErrorDetail, ExitStatus
-from holdfast.node.engine import Engine
-from holdfast.node.ports import Ports
+from holdfast.engine.engine import Engine
+from holdfast.engine.ports import Ports
 
 from .wording import line
 
@@ -112,7 +113,7 @@ class Stage:
         self._engine.post(NodeStarted(preload, cold=cold))
 
     def ready(self, command: Command) -> None:
-        steps = self._engine.state.preload
+        steps = self._engine.state.feature(NodeWarmStart).preload
         late, beside = tuple(_list(command, "late")), "beside" in command.words
         self._engine.post(
             ZygoteReady(steps, late=late, has_torch="import torch" in steps, beside=beside)

@@ -3,7 +3,7 @@
     SHELL [options] HOST COMMAND…
 
 As `ssh` does, it ends with the status of the command, or with 255 where that was cut off.
-`is_patient` makes one that ends with 0 whatever happened, as the script in docs/mpi.md does.
+`is_patient` makes one that ends with 0 whatever happened, as the script in docs/guides/mpi.md does.
 """
 
 from __future__ import annotations

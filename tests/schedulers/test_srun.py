@@ -16,8 +16,8 @@ echo "ended with $status"
 [ $status -ne 75 ] || scontrol requeue $SLURM_JOB_ID
 exit $status
 """
-"""As docs/slurm.md has it: Slurm does not queue a job again that ended by itself while it was
-being preempted."""
+"""As docs/guides/slurm.md has it: Slurm does not queue a job again that ended by itself while it
+was being preempted."""
 
 
 def test_srun_needs_no_flags(job: PlacedJob) -> None:

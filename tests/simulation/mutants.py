@@ -1,4 +1,4 @@
-"""All planted bugs; each has to be found. The rules that they break are in docs/rules.md."""
+"""All planted bugs; each has to be found. The rules that they break are in docs/design/rules.md."""
 
 from __future__ import annotations
 

@@ -145,8 +145,8 @@ MUTANTS = (
     Mutant(
         "the peers of a node without a lease are charged, if they fail before it says so",
         "§6",
-        "core.node.step:_lease_ran_out",
-        "state.lease_ended = not state.failures",
+        "core.node:_lease_ran_out",
+        "round.lease_ended = not round.failures",
         "",
         "network",
         (96, 43, 84),
@@ -181,18 +181,18 @@ MUTANTS = (
     Mutant(
         "a node says that it has stopped before its workers have",
         "§3.3",
-        "core.node.step:_stop_round",
-        '{_stopping_others(state)}"), *stopped]',
-        '{_stopping_others(state)}"), '
-        "Report(RoundStopped(message.round, (), state.assignment.master)), *stopped]",
+        "core.node:_stop_round",
+        "return [Say(said), *stopped]",
+        "early = messages.RoundStopped(message.round, (), round.assignment.master)\n"
+        "    return [Say(said), Report(early), *stopped]",
         "slow",
         (45, 37, 94),
     ),
     Mutant(
         "a hung import holds the job up",
         "§3.3",
-        "core.node.step:_timer",
-        "if name == PRELOAD_TIMER and preparing:",
+        "core.features.warm_start:NodeWarmStart._timer",
+        "if name == PRELOAD_TIMER:",
         "if False:",
         "one failure",
         (14, 80, 13),

@@ -26,7 +26,7 @@ MUTANTS = (
     Mutant(
         "a node tells only how far its first worker is",
         "§8.2",
-        "core.node.saving:answers",
+        "core.features.saving.node:NodeSaving._reports",
         "max(steps, default=None)",
         "next(iter(steps), None)",
         "asked",
@@ -35,7 +35,7 @@ MUTANTS = (
     Mutant(
         "a node speaks for workers that have not heard yet",
         "§8.3",
-        "core.node.saving:answers",
+        "core.features.saving.node:NodeSaving._reports",
         "all(_has_heard(saving, one) for one in listeners)",
         "any(_has_heard(saving, one) for one in listeners)",
         "asked",
@@ -44,8 +44,8 @@ MUTANTS = (
     Mutant(
         "the same signal at once again is a second one",
         "§8.10",
-        "core.node.draining:signalled",
-        "is_repeat(number, now, state.last_signal)",
+        "core.node:signalled",
+        "is_repeat(number, now, leaving.last_signal)",
         "False",
         "asked",
         (31, 16, 21),
@@ -53,7 +53,7 @@ MUTANTS = (
     Mutant(
         "a worker that dies of the signal before its node hears it has failed",
         "§8.5",
-        "core.node.draining:worker_failed",
+        "core.node:worker_failed",
         "may_be_drain and asks_to_leave(state, number)",
         "False",
         "asked",
@@ -71,7 +71,7 @@ MUTANTS = (
     Mutant(
         "a node says that its workers have saved when they have only heard",
         "§8.3",
-        "core.node.saving:answers",
+        "core.features.saving.node:NodeSaving._reports",
         "all(one.saved for one in listeners)",
         "True",
         "asked",

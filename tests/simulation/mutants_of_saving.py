@@ -26,7 +26,7 @@ MUTANTS = (
     Mutant(
         "what a worker said of an earlier time to save counts for this one",
         "§8.7",
-        "core.node.saving:_begin",
+        "core.features.saving.node:NodeSaving._begin",
         "worker.waits_at, worker.heard, worker.saved = None, False, False",
         "pass",
         "saves",
@@ -80,8 +80,8 @@ MUTANTS = (
     Mutant(
         "a node that saves before it leaves stops its workers when it loses the coordinator",
         "§8.9",
-        "core.node.contact:lost",
-        "(permanent or not can_save(state))",
+        "core.node:lost",
+        "(permanent or may_leave_now(state))",
         "True",
         "disorderly",
         (144, 287, 93),

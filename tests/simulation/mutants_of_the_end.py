@@ -56,7 +56,7 @@ MUTANTS = (
     Mutant(
         "who leads no more keeps its connections for an end that was never told",
         "§11.2",
-        "node.elected:Elected.step_down",
+        "engine.elected:Elected._step_down",
         "is_over = end is not None and end.is_told",
         "is_over = end is not None",
         "unwritten",

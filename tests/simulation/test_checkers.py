@@ -55,7 +55,7 @@ def plan(**changes: object) -> Plan:
     base = replace(make_plan(seed, "one failure"), register=RegisterPlan("forgetful"))
     config = replace(base.config, min_nodes=1, max_nodes=2, leases=Leases())
     hosts = (HostPlan(), HostPlan())
-    return replace(base, config=config, hosts=hosts, faults=(), **changes)  # type: ignore[arg-type]
+    return replace(base, config=config, hosts=hosts, faults=(), **changes)
 
 
 def told(node: str, rank: int, *, at: float = 1.0, round: int = 1, size: int = 2) -> Delivered:

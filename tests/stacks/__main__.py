@@ -1,7 +1,7 @@
 """`python -m tests.stacks`: launch every stack and write the table of what is left to import.
 
 python -m tests.stacks                 # print it; makes the environments if need be
-python -m tests.stacks --write         # put it into docs/real-stacks.md
+python -m tests.stacks --write         # put it into docs/reference/real-stacks.md
 python -m tests.stacks plain --output table.md
 """
 
@@ -18,7 +18,7 @@ from . import launches, table
 from .environments import BY_NAME, CHECKOUT, Stack, make
 from .launches import COLD, WARM
 
-PAGE = CHECKOUT / "docs" / "real-stacks.md"
+PAGE = CHECKOUT / "docs" / "reference" / "real-stacks.md"
 BEGIN = "<!-- made by python -m tests.stacks --write: begin -->"
 END = "<!-- made by python -m tests.stacks --write: end -->"
 

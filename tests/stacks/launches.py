@@ -67,11 +67,7 @@ class Launch(NamedTuple):
     def left_out(self) -> dict[str, str]:
         """Modules that were tried and cannot be preloaded, with the reasons."""
         rejected = self.events("ModuleRejected")
-        found = {module_of(event["module"]): event["reason"] for event in rejected}
-        for event in self.events("ZygoteReady")[:1]:
-            if "stopped_in" in event:
-                found[event["stopped_in"][-1]] = event["reason"]
-        return found
+        return {module_of(event["module"]): event["reason"] for event in rejected}
 
     @property
     def starts(self) -> list[bool]:

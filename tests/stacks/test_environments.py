@@ -73,4 +73,6 @@ def test_every_stack_has_a_script_and_the_torch_of_the_other_tests() -> None:
 def test_the_page_has_the_figures_that_are_stored() -> None:
     check = [sys.executable, "-m", "benchmarks.stacks_page", "--check"]
     done = subprocess.run(check, cwd=CHECKOUT, check=False)
-    assert done.returncode == 0, "python -m benchmarks.stacks_page brings docs/real-stacks.md up"
+    assert done.returncode == 0, (
+        "python -m benchmarks.stacks_page brings docs/reference/real-stacks.md up"
+    )

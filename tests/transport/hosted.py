@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+from holdfast.core.border import Retire, Write, Written
 from holdfast.core.coordinator.bootstrap import next_life
 from holdfast.core.coordinator.io import CoordinatorEvent
 from holdfast.core.coordinator.liveness import Liveness
 from holdfast.core.coordinator.round import RunningRound
 from holdfast.core.coordinator.state import ledger
-from holdfast.core.node.io import Told
+from holdfast.core.node_io import Told
 from holdfast.core.policy.config import JobConfig, Program, RestartPolicy, Timeouts
 from holdfast.core.protocol.document import Document
 from holdfast.core.protocol.messages import (
@@ -39,10 +42,10 @@ from holdfast.core.protocol.model import (
     NodeInfo,
     Term,
 )
-from holdfast.node.coordinating import Coordinating
-from holdfast.node.network import RealExchange
-from holdfast.node.networked_link import NetworkedLink
-from holdfast.node.record_keeper import RecordKeeper
+from holdfast.engine.coordinating import Coordinating
+from holdfast.engine.embedded import RecordWriter
+from holdfast.engine.link import NetworkedLink
+from holdfast.engine.network import RealExchange
 from holdfast.registers.job_record import JobRecord
 from holdfast.runtime.loop import Cancellable
 from holdfast.transport.auth import OPEN, ConnectionSecurity
@@ -173,18 +176,27 @@ class Hosted:
         state = beginning.state(self.config, stage.loop.now())
         self.events: list[CoordinatorEvent] = []
         """What the coordinator took a step for."""
-        keeper = RecordKeeper(self, AtOnce(self.record), written.counter if written else 0)
+        writer = RecordWriter(self, AtOnce(self.record), written.counter if written else 0)
+        self.routes: dict[type, Callable[[Any], object]] = {}
         handlers = NetworkedLink()
         self.server = RealExchange(stage.loop, Identity(JOB, HOST, security), handlers)
-        self.coordinating = handlers.coordinating = Coordinating(state, self, keeper, self.server)
+        self.coordinating = handlers.coordinating = Coordinating(state, self, self.server)
         stage.server, stage.spaces = self.server, self.server.keys
         self.server.listen((LOOPBACK, 0))
-        for part in (self.server, self.coordinating, keeper):
+        for part in (self.server, self.coordinating, writer):
             stage.closing(part.close)
-        keeper.begin(state.term, ledger(state, stage.loop.now()), self.coordinating.begin)
+        self.routes[Write] = self.write
+        self.routes[Retire] = lambda effect: writer.remove()
+        self.writer = writer
+        writer.write(state.term, ledger(state, stage.loop.now()), self.coordinating.begin)
 
     # As the node that the coordinator lives on.
 
+    def write(self, effect: Write) -> None:
+        done = partial(self.coordinating.decide, Written(effect.version))
+        self.writer.write(self.coordinating.state.term, effect.ledger, done)
+
+    def ignore(self, effect: object) -> None: ...
     def say(self, text: str) -> None:
         self.said.append(text)
 

@@ -6,6 +6,7 @@ with `until` for what must come of it; a deadline ends what never comes.
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 import time
@@ -79,6 +80,9 @@ class Agent:
         self.messages: list[tuple[int, int, ToNode]] = []
         self.tethers: list[socket.socket] = []
         self.beats = 0
+
+    def was_answered(self) -> bool:
+        return bool(self.tethers or self.lost)
 
     def on_connected(self, local_address: str) -> None:
         self.connected.append(local_address)
@@ -199,11 +203,14 @@ class Stage:
         while True:
             agent = self.agent(node, security)
             agent.client.dial((self.endpoint,), DEADLINE_S)
-            self.until(lambda agent=agent: agent.tethers or agent.lost)
+            self.until(agent.was_answered)
             if not agent.lost:
-                self.until(lambda agent=agent: agent.node in self.coordinator.tethered)
+                self.until(functools.partial(self._is_tethered, agent.node))
                 return agent
             assert time.monotonic() < until, agent.lost
+
+    def _is_tethered(self, node: str) -> bool:
+        return node in self.coordinator.tethered
 
     def raw(self, endpoint: Endpoint | None = None, source: str = "") -> Raw:
         """A connection of one's own, from an address of this machine."""

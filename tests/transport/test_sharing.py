@@ -24,6 +24,7 @@ from ..free_ports import free_port
 from .conftest import Certificates
 from .stage import DEADLINE_S, LOOPBACK, Agent, Coordinator, Stage
 
+ASKED_FOR = "{} was asked for job second, which no node here hosts; is its --rdzv-id right?"
 SECRET = ConnectionSecurity(b"a secret token")
 
 
@@ -81,15 +82,11 @@ def test_nodes_of_two_jobs_reach_their_own_coordinators(
     stage: Stage, place: Endpoint, carry: Carry
 ) -> None:
     first, second = carry("first"), carry("second", SECRET)
-    assert not first.share.is_lodging
-    assert second.share.is_lodging
+    assert first.said == []
+    assert second.said == [f"{place} also serves another job; is --rdzv-id right?"]
+    assert carry("third").said == [f"{place} also serves 2 other jobs; is --rdzv-id right?"]
     one = joined(stage, place, first, "one", "first")
     two = joined(stage, place, second, "two", "second", security=SECRET)
-    stage.until(lambda: second.said)
-    passing_on = "which passes on what is for this one (second); is --rdzv-id right?"
-    assert second.said == [f"{place} also serves job first, {passing_on}"]
-    stage.until(lambda: first.said)
-    assert first.said == [f"{place} also serves job second from now on; is its --rdzv-id right?"]
     for agent, carrier in ((one, first), (two, second)):
         assert carrier.server.nodes == {agent.node}
         agent.tethers.pop().close()
@@ -99,7 +96,7 @@ def test_nodes_of_two_jobs_reach_their_own_coordinators(
         stage.until(lambda carrier=carrier: carrier.coordinator.lost)
 
 
-def test_a_job_behind_the_door_keeps_its_own_secret(
+def test_a_job_that_shares_its_port_keeps_its_own_secret(
     stage: Stage, place: Endpoint, carry: Carry
 ) -> None:
     carry("first")
@@ -121,7 +118,7 @@ with StoreClient(Endpoint(sys.argv[1], int(sys.argv[2])), "second") as store:
 """
 
 
-def test_the_store_of_a_job_behind_the_door_is_its_own(
+def test_the_store_of_a_job_that_shares_its_port_is_its_own(
     stage: Stage, place: Endpoint, carry: Carry
 ) -> None:
     carry("first")
@@ -138,33 +135,42 @@ def test_the_store_of_a_job_behind_the_door_is_its_own(
     assert told[0].startswith(b"b'value'")
 
 
-def test_when_the_door_closes_the_next_one_holds_the_port_and_nobody_notices(
+def test_each_host_hands_over_what_is_for_the_others(
+    stage: Stage, place: Endpoint, carry: Carry
+) -> None:
+    """The kernel deals connections out: both get one of the other's, sooner or later."""
+    first, second = carry("first"), carry("second")
+    also = f"{place} also serves job {{}}; is its --rdzv-id right?"
+    dialled = 0
+    while also.format("second") not in first.said or also.format("first") not in second.said:
+        joined(stage, place, first, f"node {dialled}", "first")
+        joined(stage, place, second, f"node {dialled}", "second")
+        dialled += 1
+    assert len(first.server.nodes) == len(second.server.nodes) == dialled
+    assert len(first.said) == 1, "it is said once"
+
+
+def test_a_job_does_not_notice_when_another_ends_that_shares_its_port(
     stage: Stage, place: Endpoint, carry: Carry
 ) -> None:
     first, second, third = carry("first"), carry("second"), carry("third")
     two = joined(stage, place, second, "two", "second")
     three = joined(stage, place, third, "three", "third")
     first.close()
-    stage.until(lambda: second.server.addresses or third.server.addresses)
-    holder, lodger = (second, third) if second.server.addresses else (third, second)
-    stage.until(lambda: lodger.share.is_lodging)
-    assert holder.said[-1] == f"this node holds {place} itself now"
     joined(stage, place, second, "late two", "second")
     joined(stage, place, third, "late three", "third")
     for agent, carrier in ((two, second), (three, third)):
         assert agent.node in carrier.server.nodes
         assert agent.lost == []
         assert carrier.coordinator.tethers_ended == []
-    again = carry("first")
-    assert again.share.is_lodging
-    joined(stage, place, again, "one", "first")
+    joined(stage, place, carry("first"), "one", "first")
 
 
 def test_one_process_of_this_machine_carries_a_job(place: Endpoint, carry: Carry) -> None:
     first, second = carry("first"), carry("second")
     for job in ("first", "second"):
         for is_host in (None, True):
-            assert take_share(place, job, is_host, may_lodge=True) is None
+            assert take_share(place, job, is_host, may_share=True) is None
     second.close()
     first.close()
     for job in ("second", "first"):
@@ -178,7 +184,7 @@ def test_a_job_that_nobody_carries_here_is_told_who_is_served_and_what_to_do(
     agent = stage.agent("node", job="second")
     agent.client.dial((place,), DEADLINE_S)
     stage.until(lambda: agent.lost)
-    assert first.said == [f"a node of job second dials {place}; is its --rdzv-id right?"]
+    assert first.said == [ASKED_FOR.format(place)]
     words = f"{place}: this coordinator serves job first, not second ({ADVICE})"
     assert agent.lost == [(words, False)]
 
@@ -188,10 +194,10 @@ def test_a_port_of_another_program_is_not_shared(place: Endpoint) -> None:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind((place.address, place.port))
         other.listen()
-        assert take_share(place, "job", None, may_lodge=True) is None
+        assert take_share(place, "job", None, may_share=True) is None
         with pytest.raises(UsageError, match="cannot listen"):
-            take_share(place, "job", True, may_lodge=True)
-    share = take_share(place, "job", True, may_lodge=True)
+            take_share(place, "job", True, may_share=True)
+    share = take_share(place, "job", True, may_share=True)
     assert share is not None
     share.close()
 
@@ -201,21 +207,32 @@ def test_a_job_with_tls_shares_with_nobody(
 ) -> None:
     secure = ConnectionSecurity(tls=certificates.files())
     carry("first", secure)
-    assert take_share(place, "second", None, may_lodge=True) is None
+    assert take_share(place, "second", None, may_share=True) is None
     with pytest.raises(UsageError, match="cannot listen"):
-        take_share(place, "second", True, may_lodge=True)
+        take_share(place, "second", True, may_share=True)
     agent = stage.agent("node", job="second")
     agent.client.dial((place,), DEADLINE_S)
     stage.until(lambda: agent.lost)
     assert "serves job first, not second" in agent.lost[0][0]
 
 
-def test_a_job_with_tls_does_not_lodge_with_one_without(place: Endpoint, carry: Carry) -> None:
+def test_a_program_that_shares_its_port_with_anybody_is_no_job_of_ours(place: Endpoint) -> None:
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        other.bind((place.address, place.port))
+        other.listen()
+        assert take_share(place, "job", None, may_share=True) is None
+        with pytest.raises(UsageError, match="cannot listen"):
+            take_share(place, "job", True, may_share=True)
+
+
+def test_a_job_with_tls_does_not_share_with_one_without(place: Endpoint, carry: Carry) -> None:
     carry("first")
-    assert take_share(place, "second", None, may_lodge=False) is None
+    assert take_share(place, "second", None, may_share=False) is None
 
 
-def test_a_fork_keeps_neither_claim_nor_door(place: Endpoint, carry: Carry) -> None:
+def test_a_fork_keeps_neither_claim_nor_port(place: Endpoint, carry: Carry) -> None:
     first, second = carry("first"), carry("second")
     ready, tell = os.pipe()
     child = os.fork()
@@ -229,22 +246,23 @@ def test_a_fork_keeps_neither_claim_nor_door(place: Endpoint, carry: Carry) -> N
     try:
         second.close()
         first.close()
-        assert not carry("second").share.is_lodging
-        assert carry("first").share.is_lodging
+        # A port that the fork still had would be taken: nobody has the claim of a job there.
+        assert carry("second").said == []
+        carry("first")
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
 
 
 @pytest.mark.root
-def test_another_user_does_not_lodge_here(place: Endpoint, carry: Carry) -> None:
+def test_another_user_does_not_share_the_port(stage: Stage, place: Endpoint, carry: Carry) -> None:
     carry("first")
     child = os.fork()
     if not child:
         os.setuid(65534)
-        os._exit(take_share(place, "second", None, may_lodge=True) is not None)
+        os._exit(take_share(place, "second", None, may_share=True) is not None)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert carry("second").share.is_lodging
+    joined(stage, place, carry("second"), "node", "second")
 
 
 def test_nonsense_that_is_handed_in_disturbs_nobody(
@@ -266,21 +284,18 @@ def test_nonsense_that_is_handed_in_disturbs_nobody(
 
 @pytest.mark.root
 @pytest.mark.parametrize("listens", [True, False], ids=["listening", "mute"])
-@pytest.mark.parametrize("taken", ["claim", "door"])
 def test_a_name_that_another_user_has_taken_does_not_keep_a_job_from_hosting(
-    stage: Stage, place: Endpoint, carry: Carry, taken: str, listens: bool
+    stage: Stage, place: Endpoint, carry: Carry, listens: bool
 ) -> None:
-    names = {"claim": sharing._claim_on(place.port, "job"), "door": sharing._door_of(place)}
+    name = sharing._claim_on(place.port, "job").removeprefix("\0")
     code = HOLDS_NAMES if listens else HOLDS_NAMES.replace("sock.listen(64)", "pass")
-    with another_user(code, names[taken].removeprefix("\0")):
+    with another_user(code, name):
         hosting = carry("job")
-        assert hosting.server.addresses
-        assert not hosting.share.is_lodging
         whose = f"uid {STRANGER}" if listens else "a program that does not answer"
         (told,) = hosting.said
         assert whose in told
         joined(stage, place, hosting, "node", "job")
-        assert take_share(place, "job", None, may_lodge=True) is None, "the port is taken"
+        assert take_share(place, "job", None, may_share=True) is None, "the port is taken"
 
 
 @pytest.mark.root
@@ -291,11 +306,11 @@ def test_whose_a_taken_name_is_stands_beside_a_port_that_cannot_be_had(place: En
         other.bind((place.address, place.port))
         other.listen()
         with pytest.raises(UsageError, match=f"uid {STRANGER}"):
-            take_share(place, "job", True, may_lodge=True)
+            take_share(place, "job", True, may_share=True)
 
 
 @pytest.mark.root
-def test_a_job_of_another_user_that_lodges_in_our_name_gets_no_connection(
+def test_another_user_who_has_the_name_of_a_claim_gets_no_connection(
     stage: Stage, place: Endpoint, carry: Carry
 ) -> None:
     holder = carry("first")
@@ -303,4 +318,4 @@ def test_a_job_of_another_user_that_lodges_in_our_name_gets_no_connection(
         agent = stage.agent("node", job="second")
         agent.client.dial((place,), DEADLINE_S)
         stage.until(lambda: agent.lost)
-    assert holder.said == [f"a node of job second dials {place}; is its --rdzv-id right?"]
+    assert holder.said == [ASKED_FOR.format(place)]

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.node.io import ShowSaving
-from holdfast.processes.drain_page import DrainPage
+from holdfast.core.node_io import ShowSaving
+from holdfast.processes.saving_page import DrainPage
 from holdfast.worker import draining as module
 from holdfast.worker.channel import VARIABLE
 from holdfast.worker.draining import KEY, Drain, draining, read

@@ -27,6 +27,9 @@ from tools.simulator.facts import (
     SteppedDown,
 )
 
+from holdfast.core import election
+from holdfast.core import node as node_machine
+from holdfast.core.border import Depose
 from holdfast.core.coordinator import validate as coordinator_validate
 from holdfast.core.coordinator.bootstrap import Beginning
 from holdfast.core.coordinator.io import CoordinatorEffect, Explain, OperatorAsked, Tell
@@ -42,11 +45,16 @@ from holdfast.core.coordinator.round import (
     UnreportedSeat,
 )
 from holdfast.core.coordinator.state import CoordinatorState
-from holdfast.core.election import validate as election_validate
-from holdfast.core.election.io import ElectionEffect, ElectionEvent, Outranked, StepDown
-from holdfast.core.election.state import ElectionState, may_speak
-from holdfast.core.node import validate as node_validate
-from holdfast.core.node.io import NodeEffect, NodeEvent, Report, SignalWorkers, Told
+from holdfast.core.election import (
+    ElectionEffect,
+    ElectionEvent,
+    ElectionState,
+    Role,
+    StepDown,
+    may_speak,
+)
+from holdfast.core.features.hangs.node import NodeHangs
+from holdfast.core.node_io import NodeEffect, NodeEvent, Report, SignalWorkers, Told
 from holdfast.core.protocol.messages import (
     CloseJob,
     Heartbeat,
@@ -102,7 +110,7 @@ class Observer:
     def agent(self, at: float, event: NodeEvent, effects: list[NodeEffect]) -> None:
         if self._journal is not None:
             self._journal.agent(at, event, effects)
-        self._validate(node_validate.broken_invariants(self._process.state))
+        self._validate(node_machine.broken_invariants(self._process.state))
         if isinstance(event, Told):
             self._told(event, bool(effects))
         for effect in effects:
@@ -135,7 +143,7 @@ class Observer:
             elif obeyed:
                 self._cluster.note(Delivered(now, node, event.term, message, True))
         elif isinstance(message, TellHang):
-            if self._process.state.hang_said:
+            if self._process.state.feature(NodeHangs).now.announced:
                 self._cluster.note(HangHeard(now, node, message.round))
         elif isinstance(message, RunRound | StopRound | CloseJob):
             self._cluster.note(Delivered(now, node, event.term, message, obeyed))
@@ -295,13 +303,13 @@ class Observer:
             self._journal.election(at, before, event, effects)
         state, process = self._election, self._process
         if state is not None:
-            self._validate(election_validate.broken_invariants(state))
+            self._validate(election.broken_invariants(state))
         for effect in effects:
             if isinstance(effect, StepDown) and state is not None:
                 text = f"coordinates no more: {effect.reason}"
                 self._cluster.tell_story(process.machine, text)
-                resigned = state.pending is not None and state.pending.purpose == "resign"
-                in_term = at < state.written_at + state.terms.term_s
-                why = (resigned, in_term, isinstance(event, Outranked))
+                resigned = state.role is Role.RESIGNING
+                in_term = at < state.written_at + state.leases.term_s
+                why = (resigned, in_term, isinstance(event, Depose))
                 now = self._cluster.timeline.now
                 self._cluster.note(SteppedDown(now, process.host, process.node, *why))

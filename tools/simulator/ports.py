@@ -16,11 +16,11 @@ from tools.simulator.lying import LIAR, lies
 from tools.simulator.network import ASKED_AGAIN_S, TO_CLIENT, TO_SERVER, SimulatedConnection
 from tools.simulator.register import Write
 
-from holdfast.core.node.io import Told
+from holdfast.core.node_io import Told
 from holdfast.core.protocol.document import Document, decode
 from holdfast.core.protocol.messages import FromNode, ToNode
 from holdfast.core.protocol.model import Endpoint, Term
-from holdfast.node.ports import Exchange, RoundKeys
+from holdfast.engine.ports import Exchange, RoundKeys
 from holdfast.registers.register_thread import OnReply, RegisterAnswer, Reply
 from holdfast.transport.roster import Roster
 
@@ -296,7 +296,7 @@ class SimulatedClaim:
 
     def __init__(self, process: SimulatedProcess) -> None:
         self._process = process
-        self.place = Endpoint(process.cluster.machines[EMBEDDED_HOST].name, PORT)
+        self.endpoint = Endpoint(process.cluster.machines[EMBEDDED_HOST].name, PORT)
 
     def take(self, on_here: Callable[[], None], on_elsewhere: Callable[[], None]) -> None:
         (on_here if self._process.host == EMBEDDED_HOST else on_elsewhere)()

@@ -32,8 +32,9 @@ from tools.simulator.spawner import SimulatedSpawner
 from tools.simulator.turns import Turns
 
 from holdfast.core.coordinator.liveness import Liveness
-from holdfast.core.election.state import ElectionState
-from holdfast.core.node.io import (
+from holdfast.core.election import ElectionState
+from holdfast.core.node import NodeState, has_succeeded
+from holdfast.core.node_io import (
     ClosingAsked,
     NodeEvent,
     NodeStarted,
@@ -41,11 +42,10 @@ from holdfast.core.node.io import (
     SignalReceived,
     SpawnerReady,
 )
-from holdfast.core.node.state import NodeState, has_succeeded
 from holdfast.core.protocol.model import Outcome
-from holdfast.node.elected import Elected
-from holdfast.node.engine import Engine
-from holdfast.node.ports import Ports
+from holdfast.engine.elected import Elected
+from holdfast.engine.engine import Engine
+from holdfast.engine.ports import Ports
 
 if TYPE_CHECKING:
     from tools.simulator.machine import Machine

@@ -5,7 +5,7 @@
             …
 
 For programs that have nothing else to do meanwhile: calls wait, each with its patience. An agent's
-own parts ask through its engine instead (`node.requests`).
+own parts ask through its engine instead (`engine.requests`).
 
 Rules
 1. A call raises `AdminError` where the job is gone or does not answer, and says so in words.
@@ -39,7 +39,7 @@ from holdfast.core.protocol.errors import HoldfastError
 from holdfast.core.protocol.messages import CloseRequest, PassResponse, RequestMade
 from holdfast.core.protocol.model import Endpoint
 from holdfast.core.protocol.requests import Answer, JobRequest, NotKnown, pack, read_answer
-from holdfast.node.secrets import Secrets, security_of
+from holdfast.engine.secrets import Secrets, security_of
 from holdfast.processes.stdlib_only.wire import ADMIN_SESSION
 from holdfast.runtime.local_peer import ROOT, LocalPeer, peer_of, user_of
 from holdfast.runtime.loop import EventLoop
@@ -445,7 +445,7 @@ def connect_elsewhere(config: JobConfig, secrets: Secrets) -> AdminClient:
 
 def _written_endpoints(config: JobConfig, secrets: Secrets) -> tuple[Endpoint, ...]:
     """Where agents of the job can be dialled, as its register says; the coordinator's first."""
-    from holdfast.node.meeting import settings_of
+    from holdfast.engine.network import settings_of
     from holdfast.registers.opening import open_register
     from holdfast.registers.register import RegisterRefused, RegisterUnreachable
 

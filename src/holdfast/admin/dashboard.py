@@ -18,7 +18,7 @@ from holdfast.core.policy.config import DashboardSettings
 from holdfast.core.protocol.messages import RequestMade
 from holdfast.core.protocol.model import Outcome
 from holdfast.core.protocol.requests import Answer, DashboardTold, JobRequest, pack, read_answer
-from holdfast.node.engine import Engine
+from holdfast.engine.engine import Engine
 from holdfast.runtime.loop import Loop
 
 if TYPE_CHECKING:

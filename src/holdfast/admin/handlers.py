@@ -17,7 +17,7 @@ from holdfast.admin.event_feed import EventFeed, read_steps
 from holdfast.core.coordinator import operating
 from holdfast.core.coordinator.io import OperatorAsked
 from holdfast.core.coordinator.overview import overview
-from holdfast.core.node.io import LeaveAsked, SignalWorkers
+from holdfast.core.node_io import LeaveAsked, SignalWorkers
 from holdfast.core.protocol.bounds import NAME_MOST, clean, cut
 from holdfast.core.protocol.document import NAME_KEPT, NodeLimits
 from holdfast.core.protocol.requests import (
@@ -53,7 +53,7 @@ from holdfast.core.protocol.requests import (
     pack,
     read_request,
 )
-from holdfast.node.engine import Engine
+from holdfast.engine.engine import Engine
 from holdfast.observe.journal import Journal
 from holdfast.observe.live_history import LiveHistory
 from holdfast.observe.story import StoryEvent

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from holdfast.admin.dashboard import AgentDashboard
     from holdfast.admin.handlers import RequestHandlers
     from holdfast.admin.sessions import AdminSessions
-    from holdfast.node.engine import Engine
+    from holdfast.engine.engine import Engine
     from holdfast.transport.connection import FramedConnection
 
 

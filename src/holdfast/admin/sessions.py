@@ -37,7 +37,7 @@ from holdfast.core.protocol.requests import (
     pack,
     read_request,
 )
-from holdfast.node.requests import Requests
+from holdfast.engine.requests import Requests
 from holdfast.runtime import descriptors
 from holdfast.runtime.loop import Loop
 from holdfast.transport.connection import Ending, FramedConnection

@@ -18,21 +18,21 @@ from msgspec.structs import replace
 from holdfast.admin.server import AdminServer
 from holdfast.agent.console_messages import ClosingLine, ConsoleMessages, EventMessages
 from holdfast.agent.progress import JobProgress
-from holdfast.core.node.io import NodeEvent, NodeStarted, SignalReceived
+from holdfast.core.node_io import NodeEvent, NodeStarted, SignalReceived
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.policy.signals import LastSignal, is_repeat
 from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.model import Outcome
-from holdfast.node.engine import Engine
-from holdfast.node.ports import Ports
-from holdfast.node.secrets import Secrets
+from holdfast.engine.engine import Engine
+from holdfast.engine.ports import Ports
+from holdfast.engine.secrets import Secrets
 from holdfast.observe.journal import SCHEMA, Journal, JournalHeader, Step, read_clocks
 from holdfast.observe.live_history import LiveHistory
 from holdfast.observe.report import render
 from holdfast.processes import failures
-from holdfast.processes.output import kept_runs
+from holdfast.processes.output import run_folders
 from holdfast.processes.output.console import Console
-from holdfast.processes.output.log_layout import JobLogs, create_job_logs
+from holdfast.processes.output.run_folders import JobLogs, create_job_logs
 from holdfast.processes.spawner_process import SpawnerProcess
 from holdfast.processes.stdlib_only import linux
 from holdfast.processes.supervisor import NodeSupervisor
@@ -86,7 +86,7 @@ class Agent:
         self.console = Console(loop)
         self._messages = _messages(config, self.console, self.node)
         self.logs: JobLogs = create_job_logs(config.output.log_dir, config.run_id, self.host)
-        self._kept = kept_runs.keep(self.logs)
+        self._kept = run_folders.keep(self.logs)
         self._disk = Disk(loop, self._messages.complain)
         self.console.use_lane(self._disk.lane("console"))
         self.supervisor = NodeSupervisor(config, self.logs, self.console, self._disk, self.post)
@@ -123,7 +123,7 @@ class Agent:
             answer=self._admin.answer,
         )
         if self.config.max_nodes > 1:
-            from holdfast.node.meeting import Means, add_network
+            from holdfast.engine.network import Means, add_network
 
             means = Means(self._loop, self._disk, secrets)
             add_network(ports, self.config, self.node, means, self._admin)
@@ -347,9 +347,9 @@ class Agent:
             files.do(partial(self._kept.end, self._record(outcome, known)))
         self._wait_for_disks()
 
-    def _record(self, outcome: Outcome, known: Summary) -> kept_runs.RunRecord:
+    def _record(self, outcome: Outcome, known: Summary) -> run_folders.RunRecord:
         last = self._engine.state.assignment
-        return kept_runs.RunRecord(
+        return run_folders.RunRecord(
             job=self.config.run_id,
             node=self.node,
             host=self.host,

@@ -18,13 +18,12 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.core.coordinator.io import Explain
-from holdfast.core.node.io import Say
+from holdfast.core.node_io import Say
 from holdfast.core.policy.config import Output
 from holdfast.core.protocol.bounds import clean
 from holdfast.observe.history import Recovery
 from holdfast.observe.journal import Journal, Step
-from holdfast.processes.output.console import Console
-from holdfast.processes.output.own_lines import NAME, own_line, stamp
+from holdfast.processes.output.console import NAME, Console, own_line, stamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -138,6 +137,4 @@ def _sentences_of(step: Step) -> list[str]:
             sentences.append(effect.text)
             if effect.about:
                 sentences.append(f"this node{effect.text.removeprefix(effect.about)}")
-        elif type(effect).__name__ == "Announce":
-            sentences.append(effect.text)
     return sentences

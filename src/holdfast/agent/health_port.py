@@ -17,13 +17,13 @@ from collections.abc import Callable
 from msgspec import json
 
 from holdfast.agent.metrics import NodeMetrics
-from holdfast.core.node import health
+from holdfast.core import health
 from holdfast.core.policy import texts
 from holdfast.core.policy.config import HealthSettings
 from holdfast.core.policy.standings import WorkerProgress
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.model import Endpoint
-from holdfast.node.engine import Engine
+from holdfast.engine.engine import Engine
 from holdfast.observe.exposition import CONTENT_TYPE
 from holdfast.observe.journal import Journal
 from holdfast.observe.live_history import LiveHistory

@@ -16,8 +16,7 @@ from collections.abc import Callable, Mapping
 from holdfast.core.policy.config import JobConfig
 from holdfast.observe.history import History
 from holdfast.observe.live_history import LiveHistory
-from holdfast.processes.output.console import Console
-from holdfast.processes.output.footer import Footer
+from holdfast.processes.output.console import Console, Footer
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import Cancellable, Loop
 

@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Callable
 
 from holdfast import __version__
+from holdfast.core import health
 from holdfast.core.coordinator.round import ENDINGS, RunningRound
 from holdfast.core.coordinator.state import CoordinatorState, Member
-from holdfast.core.node import health
-from holdfast.core.node.state import NodeState, Phase, alive
+from holdfast.core.node import NodeState, Phase, alive
 from holdfast.core.policy.standings import WorkerProgress
-from holdfast.node.coordinating import Coordinating
-from holdfast.node.engine import Engine
+from holdfast.engine.coordinating import Coordinating
+from holdfast.engine.engine import Engine
 from holdfast.observe.exposition import Histogram, Samples, exposition
 from holdfast.observe.history import EndedBy
 from holdfast.observe.journal import CoordinatorStep, Step
@@ -56,13 +56,13 @@ class NodeMetrics:
 
     def _node(self, state: NodeState, now: float) -> Samples:
         current = state.assignment if state.phase is Phase.RUNNING else None
-        lease = state.lease
+        lease = state.link.lease
         samples: Samples = {
             "holdfast_info": {(__version__, state.config.role): 1},
             "holdfast_start_time_seconds": {(): round(self._started, 3)},
             "holdfast_phase": {(phase.value,): phase is state.phase for phase in Phase},
             "holdfast_ready": {(): health.readiness(state).is_well},
-            "holdfast_coordinator_reached": {(): state.connected or state.hosting},
+            "holdfast_coordinator_reached": {(): state.link.is_up},
             "holdfast_coordinator_here": {(): self._engine.link.coordinating is not None},
             "holdfast_round": {(): state.last_round},
             "holdfast_round_nodes": {(): current.group_size if current else 0},

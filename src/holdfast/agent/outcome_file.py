@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from holdfast.core.node.io import Told
+from holdfast.core.node_io import Told
 from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.messages import CloseJob
 from holdfast.observe.journal import NodeStep, Step

@@ -159,13 +159,13 @@ def _opened(journals: Sequence[str]) -> PageState:
 
 
 def _last_lines(journals: Sequence[tuple[Path, Sequence[Step]]]) -> list[LogLineShown]:
-    from holdfast.core.node.io import Told
+    from holdfast.core.node_io import Told
     from holdfast.core.protocol.bounds import clean_lines
     from holdfast.core.protocol.messages import RunRound
     from holdfast.dashboard.logs import LINES_KEPT
     from holdfast.dashboard.wire import LogLineShown
     from holdfast.observe.journal import NodeStep
-    from holdfast.processes.output.log_layout import STREAM_FILES, JobLogs
+    from holdfast.processes.output.run_folders import STREAM_FILES, JobLogs
 
     found: list[LogLineShown] = []
     for path, steps in journals:

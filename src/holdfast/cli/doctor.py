@@ -1,16 +1,14 @@
 """`holdfast doctor`: what is wrong with this machine, or with all nodes of a job before it runs.
 
 With the options of `holdfast run`. Where these, or the scheduler that placed us, speak of several
-nodes, they meet just as for a job, and a small program takes the workers' place (`doctor.probe`).
+nodes, they meet just as for a job, without workers (`doctor.probe`).
 """
 
 from __future__ import annotations
 
+import logging
 import os
-import signal
 import sys
-import tempfile
-from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
@@ -27,12 +25,12 @@ from holdfast.core.policy.config import (
 )
 from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.bounds import one_line_each
-from holdfast.core.protocol.errors import UsageError
-from holdfast.doctor import group, machine, page, reading
+from holdfast.core.protocol.errors import HoldfastError, UsageError
+from holdfast.doctor import machine, page, reading
 from holdfast.doctor.facts import Wanted
 from holdfast.doctor.findings import Finding, most_serious_first
 from holdfast.doctor.group import Examined
-from holdfast.node.secrets import Secrets
+from holdfast.engine.secrets import Secrets
 
 USAGE = """\
 Usage: holdfast doctor [--json] [--shared DIR] [options of holdfast run]
@@ -49,9 +47,8 @@ get. They meet as for the job, each dials each other one, and what differs betwe
 
 For example: holdfast doctor --nnodes 2 --rdzv-endpoint node1:29400 --shared /data
 """
-PROBE = Path(group.__file__).with_name("probe.py")
 OPEN = (
-    "this job has no token, so whoever reaches its nodes can take part in the doctor's meeting; "
+    "this job has no token, so anyone who reaches its nodes can take part in the doctor's meeting; "
     "HOLDFAST_TOKEN or --token-file keeps strangers out"
 )
 
@@ -92,8 +89,7 @@ def _examine(
     detected = options.listen(given, os.environ, words)
     values = option_sources.parse(detected.options)
     wanted = Wanted(per_accelerator=values.get("nproc-per-node") in ("gpu", "xpu"))
-    # By its path, and with nothing of the current folder: no foreign `json.py` is imported.
-    program = Program("command", sys.executable, arguments=("-P", str(PROBE)))
+    program = Program("function", "holdfast doctor")
     try:
         parsed = options.configure(detected, values, program, os.environ)
     except UsageError as error:  # What cannot work together: that is what was asked for.
@@ -131,10 +127,9 @@ def _show(found: page.DoctorPage, as_json: bool, whole: bool = True) -> int:
 
 
 def _together(config: JobConfig, wanted: Wanted, shared: str, as_json: bool) -> int:
-    """Meet as the job would, run the probe on each node, and show what came of it."""
+    """Meet as the job would, compare what the nodes find, and show what came of it."""
     from holdfast.cli.run import secrets_of
-    from holdfast.doctor.lines import key_of
-    from holdfast.doctor.probe import Task
+    from holdfast.doctor.probe import examine
     from holdfast.processes.own_environment import take_secrets
 
     found = _before_meeting(config, wanted)
@@ -143,32 +138,23 @@ def _together(config: JobConfig, wanted: Wanted, shared: str, as_json: bool) -> 
     secrets = secrets_of(config, take_secrets()) or Secrets()
     if secrets.token is None:
         print(f"holdfast: {OPEN}", file=sys.stderr)
-    run_id = f"{config.run_id}-doctor"
-    with tempfile.TemporaryDirectory(prefix="holdfast_doctor_") as folder:
-        answer, task_file = os.path.join(folder, "page"), os.path.join(folder, "task")
-        environ = {**reading.telling_variables(os.environ)}
-        key = key_of(secrets.token, run_id)
-        task = Task(answer, wanted, environ, config.output.log_dir, shared, run_id, key)
-        Path(task_file).write_bytes(msgspec.json.encode(task))
-        job = replace(
-            config,
-            run_id=run_id,
-            slots=1,
-            program=replace(config.program, arguments=(*config.program.arguments, task_file)),
-            restarts=RestartPolicy(),
-            warm=WarmStart(enabled=False),
-            output=Output(),
-        )
-        reason = _run(job, secrets)
-        try:
-            shown = msgspec.json.decode(Path(answer).read_bytes(), type=page.DoctorPage)
-        except (OSError, msgspec.DecodeError):
-            mend = "start the doctor on all nodes, within --join-timeout of each other"
-            not_met = Finding("broken", reason or "the nodes have not met", mend)
-            return _show(_alone(config, wanted, [not_met]), as_json)
-        # All have the page, and one shows it: `srun` and `mpirun` show what all of them write.
-        is_first = os.path.exists(f"{answer}.first")
-        return _show(shown, as_json, whole=is_first or len(shown.nodes) == 1)
+    logging.basicConfig(format="%(message)s", level=logging.INFO)  # What the node says meanwhile.
+    job = replace(
+        config,
+        run_id=f"{config.run_id}-doctor",
+        slots=1,
+        restarts=RestartPolicy(),
+        warm=WarmStart(enabled=False),
+        output=Output(log_dir=config.output.log_dir),
+    )
+    try:
+        shown, is_first = examine(job, secrets, wanted, shared, os.environ)
+    except (HoldfastError, TimeoutError) as error:
+        mend = "start the doctor on all nodes, within --join-timeout of each other"
+        not_met = Finding("broken", str(error), mend)
+        return _show(_alone(config, wanted, [not_met]), as_json)
+    # All have the page, and one shows it: `srun` and `mpirun` show what all of them write.
+    return _show(shown, as_json, whole=is_first or len(shown.nodes) == 1)
 
 
 def _before_meeting(config: JobConfig, wanted: Wanted) -> page.DoctorPage | None:
@@ -179,23 +165,3 @@ def _before_meeting(config: JobConfig, wanted: Wanted) -> page.DoctorPage | None
         return None
     found = most_serious_first([*machine.way(facts.way), *machine.judge(facts, wanted)])
     return page.page_of((Examined(0, facts),), found)
-
-
-def _run(job: JobConfig, secrets: Secrets) -> str:
-    """Live through the job; why it did not end well, if it did not."""
-    from holdfast.agent.agent import Agent
-    from holdfast.processes.commands import how_to_start
-    from holdfast.processes.spawner_process import fill_standard_streams, start_spawner
-    from holdfast.runtime.loop import EventLoop
-
-    fill_standard_streams()
-    spawner = start_spawner(zygote=False)
-    try:
-        started = how_to_start(job)
-        agent = Agent(job, EventLoop(), secrets=secrets, print_report=False)
-        outcome = agent.run(spawner, started)
-    finally:
-        spawner.socket.close()
-    if outcome.exit_status == exit_status.BY_SIGNAL + signal.SIGINT:
-        raise KeyboardInterrupt
-    return "" if outcome.verdict == "succeeded" else outcome.reason

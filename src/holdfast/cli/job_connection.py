@@ -21,7 +21,7 @@ from holdfast.cli.option_sources import OptionText
 from holdfast.core.policy.config import Program
 from holdfast.core.protocol.bounds import NAME_MOST, clean, cut
 from holdfast.core.protocol.errors import UsageError
-from holdfast.node.secret_sources import read_secrets
+from holdfast.engine.secrets import read_secrets
 
 FINDING = """\
 A job is found by its name (--rdzv-id, or what `holdfast run` called it) on this machine;

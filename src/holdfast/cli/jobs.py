@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from holdfast.cli.journal_search import Candidate, candidates
 from holdfast.cli.verbs import verb
-from holdfast.core.node.io import Finish, Told
+from holdfast.core.node_io import Finish, Told
 from holdfast.core.policy.root_cause import shortened
 from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.errors import UsageError
@@ -21,8 +21,8 @@ from holdfast.core.protocol.messages import RunRound
 from holdfast.core.protocol.model import Assignment, Outcome
 from holdfast.observe.journal import NodeStep
 from holdfast.observe.summary import counted, length
-from holdfast.processes.output import kept_runs
-from holdfast.processes.output.kept_runs import RunRecord
+from holdfast.processes.output import run_folders
+from holdfast.processes.output.run_folders import RunRecord
 
 HELP = """\
 Usage: holdfast jobs [--json]
@@ -85,13 +85,13 @@ def list_jobs() -> list[ListedJob]:
 
 
 def _with_journals() -> Iterator[ListedJob]:
-    for folder in kept_runs.folders():
-        record = kept_runs.record_of(folder)
-        found = list(candidates(kept_runs.places_of(folder)))
+    for folder in run_folders.folders():
+        record = run_folders.record_of(folder)
+        found = list(candidates(run_folders.places_of(folder)))
         if record is not None:
             yield _ended(record, found)
         elif found:
-            yield _without_end(found[0], kept_runs.is_running(folder))
+            yield _without_end(found[0], run_folders.is_running(folder))
 
 
 def _ended(record: RunRecord, found: list[Candidate]) -> ListedJob:

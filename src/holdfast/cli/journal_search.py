@@ -2,7 +2,7 @@
 
 Rules
 1. A file is a journal. A folder stands for the journals below it. Anything else is the name of a
-   run, and is looked for among the last runs of this user (`processes.output.kept_runs`), and in
+   run, and is looked for among the last runs of this user (`processes.output.run_folders`), and in
    folders of this user alone. Anybody can leave a folder there, with a story that is not true, or
    with a pipe in place of a journal.
 2. Journals of one run id belong together if their times overlap: a name may be used again.
@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.core.protocol.errors import UsageError
-from holdfast.processes.output import kept_runs
+from holdfast.processes.output import run_folders
 
 DEPTH = 4
 """How far below a folder journals are looked for: --log-dir, the run, what a user put around it."""
@@ -95,7 +95,9 @@ def _of_path_or_run(path_or_run: str) -> list[Candidate]:
 
 def _default_folders() -> list[Path]:
     return [
-        path_or_run for folder in kept_runs.folders() for path_or_run in kept_runs.places_of(folder)
+        path_or_run
+        for folder in run_folders.folders()
+        for path_or_run in run_folders.places_of(folder)
     ]
 
 

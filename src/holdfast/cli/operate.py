@@ -38,7 +38,7 @@ LOOK_EVERY_S = 1.0
 """How often the nodes that are left are counted, if nothing else is heard."""
 NOT_SAVED: dict[SaveStage, str] = {
     "nobody looks": "no worker of this job looks at holdfast.draining(), so none can be asked to"
-    " save: see docs/asked-to-leave.md",
+    " save: see docs/guides/asked-to-leave.md",
     "given up": "not all workers asked, or came to a common step, in time, so nobody has saved;"
     " --within gives them more",
 }

@@ -69,7 +69,7 @@ def _as_module(path: str) -> str:
 
 def _why_not(module: str) -> str:
     """Why `python -m` cannot run it; empty if it can, as far as can be told."""
-    from holdfast.processes.zygote.reading.places import ModulePath
+    from holdfast.processes.zygote.module_path import ModulePath
 
     places = ModulePath(os.getcwd())
     if not places.may_have(module):

@@ -57,7 +57,7 @@ def backend(name: str) -> str:
     """A parser: one of ours, or one that this process or an installed package registered."""
     if name in BACKENDS:
         return name
-    from holdfast.node.meeting import registered_backends
+    from holdfast.engine.network import registered_backends
 
     known = (*BACKENDS, *registered_backends())
     try:

@@ -14,11 +14,11 @@ from holdfast.processes.spawner_process import SpawnerProcess, fill_standard_str
 
 TYPE_CHECKING = False  # As in `typing`, which the spawner's start does not wait for.
 if TYPE_CHECKING:
-    from holdfast.core.node.io import NodeStarted
+    from holdfast.core.node_io import NodeStarted
     from holdfast.core.policy.config import JobConfig
-    from holdfast.node.secrets import Secrets
+    from holdfast.engine.secrets import Secrets
     from holdfast.observe.event_handlers import EventLog
-    from holdfast.processes.output.round_logs import Layout
+    from holdfast.processes.output.stream_plans import Layout
 
 EXHAUSTED = (errno.EMFILE, errno.ENFILE)
 """Too many open files: each worker takes a few descriptors of the agent."""
@@ -125,7 +125,7 @@ def _staying_out(config: JobConfig, reason: str) -> tuple[JobConfig, NodeStarted
     """The node tells the coordinator and goes; it is no host, whom the others would need."""
     from msgspec.structs import replace
 
-    from holdfast.core.node.io import NodeStarted
+    from holdfast.core.node_io import NodeStarted
 
     return replace(config, is_host=False), NodeStarted(unfit=reason)
 
@@ -165,7 +165,7 @@ def secrets_of(config: JobConfig, secret: dict[str, str]) -> Secrets | None:
     """A job of one node needs none, and does not wait for what reads them."""
     if config.max_nodes == 1:
         return None
-    from holdfast.node.secret_sources import read_secrets
+    from holdfast.engine.secrets import read_secrets
 
     environ = {**os.environ, **secret}
     return read_secrets(config.security.token_file, config.rendezvous.options, environ)
@@ -190,7 +190,7 @@ def _print_about_dashboard(config: JobConfig) -> None:
 
 def _print_note(config: JobConfig, note: str) -> None:
     """Something to know before the job starts."""
-    from holdfast.processes.output.own_lines import own_line
+    from holdfast.processes.output.console import own_line
 
     if not config.output.quiet:
         print(own_line(config.output, note), end="", file=sys.stderr)

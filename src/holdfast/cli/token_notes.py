@@ -7,7 +7,7 @@ import stat
 from collections.abc import Mapping
 
 from holdfast.core.policy.config import JobConfig
-from holdfast.node.secret_sources import MAKE_ONE, TOKEN, read_token, who_reaches
+from holdfast.engine.secrets import MAKE_ONE, TOKEN, read_token, who_reaches
 
 LENGTH_ENOUGH = 16
 

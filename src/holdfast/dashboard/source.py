@@ -12,7 +12,7 @@ Recipients = Literal["coordinator", "all", "some"]
 
 
 class AwaitedResponse:
-    """One request on its way, and all that comes of it: whom `node.requests` tells."""
+    """One request on its way, and all that comes of it: whom `engine.requests` tells."""
 
     def __init__(self, then: Callable[[AwaitedResponse], None]) -> None:
         """`then` is called once, when no further answer comes, unless it is cancelled."""

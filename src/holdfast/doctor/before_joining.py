@@ -5,7 +5,7 @@ Rules
 2. A command says by its exit status; its last lines are the reason. It has a time to end in, and
    is killed with all that it started in its process group.
 3. Nothing here decides what becomes of the job: the node tells its coordinator and goes
-   (`core.node.stopping.leave_unfit`).
+   (`core.node.leave_unfit`).
 """
 
 from __future__ import annotations

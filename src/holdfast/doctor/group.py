@@ -81,9 +81,8 @@ def missing(reports: Sequence[Examined], size: int) -> Iterator[Finding]:
     if len(reports) < size:
         without = size - len(reports)
         nodes = "1 node" if without == 1 else f"{without} nodes"
-        what = f"{nodes} of {size} joined, and could not reach the first one at its master address"
-        mend = "give each node the address by which the others reach it: --local-addr"
-        yield Finding("broken", what, mend)
+        what = f"{nodes} of {size} joined, and did not answer"
+        yield Finding("broken", what, "look at what the doctor says there")
 
 
 def reachability(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Finding]:
@@ -93,6 +92,8 @@ def reachability(reports: Sequence[Examined], names: dict[int, str]) -> Iterator
             by_node.setdefault(dial.to, []).append(dial)
         for other, dials in by_node.items():
             if any(dial.round_trip_s is not None for dial in dials):
+                if other == 0 and dials[0].round_trip_s is None:
+                    yield _master_out_of_reach(names[report.rank], dials[0])
                 continue
             tried = ", ".join(f"{dial.address}: {dial.problem}" for dial in dials[:NAMED])
             what = f"{names[report.rank]} cannot reach {names.get(other, other)} ({tried})"
@@ -101,6 +102,13 @@ def reachability(reports: Sequence[Examined], names: dict[int, str]) -> Iterator
                 "connects them, name that address with --local-addr"
             )
             yield Finding("broken", what, mend, (names[report.rank],))
+
+
+def _master_out_of_reach(node: str, dial: DialResult) -> Finding:
+    """Only another address of the first node works. Its master address is dialled first."""
+    where = f"the first node at its master address, {dial.address}"
+    mend = "give the first node the address by which the others reach it: --local-addr"
+    return Finding("broken", f"{node} cannot reach {where}: {dial.problem}", mend, (node,))
 
 
 def shared(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Finding]:

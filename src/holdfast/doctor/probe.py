@@ -1,165 +1,182 @@
-"""What `holdfast doctor` runs on each node of a job: finds out, compares, writes a file.
+"""One node's part in `holdfast doctor --nnodes`: it meets the others, dials them, and compares.
 
-It is an ordinary worker: the nodes have met as for any job, and it knows the others by the round's
-master address alone, as PyTorch would. All go through the first one:
+The nodes meet as for a job, with its token and certificates, and tell each other what they find
+through the store of the round:
 
-    facts ──▶ everybody's places ──▶ who dialled whom ──▶ the page, for each to write
+    peer/RANK     where a node can be dialled, and its facts ─▶ each dials each other one
+    report/RANK   what came of it ─▶ the first node judges
+    page/…        the page, for all
 
 Rules
 1. Every wait has an end: a node that does not answer is a finding.
-2. What others send is bounded and typed, and counts only if they know the job's token
-   (`doctor.lines`).
-3. It is started with a path and `-P`: nothing is imported from the current folder.
-4. It ends with 0 whatever it found: what is wrong is in the page, and a worker that fails would be
-   reported as one.
+2. What others send is bounded and typed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import struct
-import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
+from msgspec.structs import replace
 
-from holdfast.core.protocol.bounds import Count, Host, Port, clean, cut
-from holdfast.doctor import group, lines, page, reading
-from holdfast.doctor.facts import Short, Wanted
+from holdfast.core.policy.config import JobConfig
+from holdfast.core.protocol.bounds import Count, Host, Port, cut
+from holdfast.doctor import group, page, reading
+from holdfast.doctor.facts import Few, Short, Wanted
 from holdfast.doctor.findings import Finding
 from holdfast.doctor.group import DialResult, Examined
-from holdfast.doctor.lines import Line
-from holdfast.transport.frames import ProtocolError
+from holdfast.elastic.rendezvous.membership import Membership
+from holdfast.elastic.rendezvous.shared_state import Seat
+from holdfast.elastic.rendezvous.store import CoordinatorStore, StoreError, StoreTimeoutError
+from holdfast.engine.secrets import Secrets, security_of
+from holdfast.transport.addresses import usable_addresses
+from holdfast.transport.listener import listening_socket
 
 MEETING_S = 45.0
 DIAL_S = 3.0
 SHARED_S = 10.0
+GOODBYE_S, LAST_WORD_S = 1.0, 10.0
 PINGS = 5
+PINGED_AT_ONCE = 256
 PEERS_MOST = 64
 """Each dials so many others, those that come after it: in a job of thousands not all do."""
-LAST_WORD_S = 10.0
+PIECE_BYTES = 1 << 19
 _PONG = struct.Struct("!d")
 _PULSE_S = 0.05
 
-
-class Task(Struct, frozen=True):
-    """What the verb wants to know, as it wrote it for its worker."""
-
-    answer: str
-    """Where the page goes."""
-    wanted: Wanted
-    environ: dict[str, str]
-    """Of whoever asked: a worker's own is made for it."""
-    log_dir: str | None = None
-    shared: str = ""
-    job: str = ""
-    key: bytes = b""
-    """Made of the job's token (`lines.key_of`); empty where it has none."""
+T = TypeVar("T")
 
 
 class Peer(Struct, frozen=True):
-    rank: Count
-    host: Host
-    addresses: Annotated[tuple[Short, ...], Meta(max_length=8)]
-    port: Port
-
-
-class Introduced(Struct, frozen=True):
     """What a node tells first."""
 
-    peer: Peer
+    rank: Count
+    host: Host
+    addresses: Annotated[tuple[Short, ...], Few]
+    """Of the first node, its master address comes first."""
+    port: Port
     report: Examined
+    shared_file: Short = ""
+    """Of the first node: a file that all should find, if a folder is shared, and what is in it."""
+    nonce: Short = ""
 
 
-class Introductions(Struct, frozen=True):
-    """What all are told: who is there, and what to look for in the shared folder."""
+def examine(
+    config: JobConfig, secrets: Secrets, wanted: Wanted, shared: str, environ: Mapping[str, str]
+) -> tuple[page.DoctorPage, bool]:
+    """The page of all nodes, and whether this node is the first of them.
 
-    peers: tuple[Peer, ...]
-    shared_file: str = ""
-    nonce: str = ""
-
-
-def main(task_file: str) -> None:
-    task = msgspec.json.decode(Path(task_file).read_bytes(), type=Task)
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    facts = reading.read(task.environ, log_dir=task.log_dir)
-    pings = lines.ThreadedServer(0, _answer_pings)
-    me = Peer(rank, facts.names.host, _addresses(), pings.port)
-    mine = Introduced(me, Examined(rank, facts))
-    found = _first(task, mine, size) if rank == 0 else _other(task, mine)
-    pings.close()
-    if rank == 0:
-        Path(f"{task.answer}.first").touch()
-    Path(task.answer).write_bytes(msgspec.json.encode(found))
-
-
-def _addresses() -> tuple[str, ...]:
-    from holdfast.transport.addresses import usable_addresses
-
-    return usable_addresses()[:8]
+    Raises `NotMet`, or TimeoutError, where the nodes do not meet.
+    """
+    membership, goodbye_s = Membership(config, secrets), GOODBYE_S
+    try:
+        seat = membership.meet(config.timeouts.join_s)
+        store = CoordinatorStore(
+            seat.store, config.run_id, security_of(config, secrets.token), seat.round
+        )
+        facts = reading.read(environ, log_dir=config.output.log_dir)
+        found = Probe(seat, store, wanted, shared).run(Examined(seat.rank, facts))
+        logging.disable(logging.INFO)  # How the nodes part is of no interest.
+        membership.note_success()
+        goodbye_s = LAST_WORD_S  # The coordinator's host stays until all have the page.
+        return found, seat.rank == 0
+    finally:
+        membership.leave(goodbye_s)
 
 
-# The first node hears all of them.
+class Probe:
+    """One node that has met the others."""
 
+    def __init__(self, seat: Seat, store: CoordinatorStore, wanted: Wanted, shared: str) -> None:
+        self._seat, self._store = seat, store
+        self._wanted, self._shared = wanted, shared
 
-def _first(task: Task, mine: Introduced, size: int) -> page.DoctorPage:
-    came = _gather(task, size)
-    shared_file, nonce, problem = _share(task.shared)
-    peers = (mine.peer, *(introduced.peer for _, introduced in came.values()))
-    known = Introductions(peers, shared_file, nonce)
-    theirs: list[Examined] = []
-    hearing = threading.Thread(target=lambda: theirs.extend(_hear(came, known)))
-    hearing.start()
-    reports = [_look(mine, known, problem)]
-    hearing.join()
-    if shared_file:
-        with contextlib.suppress(OSError):
-            os.unlink(shared_file)
-    reports = sorted([*reports, *theirs], key=lambda report: report.rank)
-    found = page.page_of(reports, group.judge(reports, task.wanted, size))
-    others = [line for line, _ in came.values()]
-    lines.side_by_side(lambda line: line.send(found, LAST_WORD_S), others, LAST_WORD_S)
-    return found
+    def run(self, own: Examined) -> page.DoctorPage:
+        """Tell what is known here, learn what others know, and return the page."""
+        shared_file = nonce = problem = ""
+        pings = listening_socket("", 0)
+        threading.Thread(target=_serve_pings, args=(pings,), daemon=True).start()
+        addresses = usable_addresses()
+        if self._seat.rank == 0:
+            shared_file, nonce, problem = _share(self._shared)
+            addresses = (self._seat.master.address, *addresses)
+        me = Peer(
+            rank=own.rank,
+            host=own.facts.names.host,
+            addresses=tuple(dict.fromkeys(addresses))[:8],
+            port=int(pings.getsockname()[1]),
+            report=own,
+            shared_file=shared_file,
+            nonce=nonce,
+        )
+        try:
+            return self._compare(me, problem)
+        except StoreError as error:
+            cut_off = Finding(
+                "broken",
+                cut(f"the other nodes were lost: {error}"),
+                "look at what the others say; at firewalls, and at the address in --local-addr",
+            )
+            return page.page_of((own,), (cut_off,))
+        finally:
+            if shared_file:
+                with contextlib.suppress(OSError):
+                    os.unlink(shared_file)
+            with contextlib.suppress(OSError):
+                pings.shutdown(socket.SHUT_RDWR)  # Wakes the thread that accepts.
+            pings.close()
 
+    def _compare(self, me: Peer, problem: str) -> page.DoctorPage:
+        self._tell("peer", me)
+        peers = self._hear("peer", Peer)
+        report = replace(_dial_others(me, peers), shared=problem or _find(peers.get(0)))
+        self._tell("report", report)
+        if me.rank != 0:
+            return self._read_page()
+        reports = self._hear("report", Examined)
+        every = [reports[rank] for rank in sorted(reports)]
+        found = page.page_of(every, group.judge(every, self._wanted, self._seat.size))
+        self._publish(found)
+        return found
 
-def _gather(task: Task, size: int) -> dict[int, tuple[Line, Introduced]]:
-    """The others, by rank, as far as they come."""
-    side = lines.side_of_first(task.job, task.key)
-    gathering = lines.Gathering(int(os.environ["MASTER_PORT"]), side, Introduced)
-    came: dict[int, tuple[Line, Introduced]] = {}
-    deadline = time.monotonic() + MEETING_S
-    while len(came) < size - 1:
-        one = gathering.next(deadline)
-        if one is None:
-            break
-        line, introduced = one
-        rank = introduced.peer.rank
-        if 0 < rank < size and rank not in came and introduced.report.rank == rank:
-            came[rank] = line, introduced
-        else:
-            line.close()
-    gathering.close()
-    return came
+    # What is said goes through the store.
 
+    def _tell(self, what: str, said: Peer | Examined) -> None:
+        self._store.set(f"{what}/{self._seat.rank}", msgspec.msgpack.encode(said))
 
-def _hear(came: dict[int, tuple[Line, Introduced]], known: Introductions) -> list[Examined]:
-    """What the others find out, once they know of each other."""
-    rank_of = {id(line): rank for rank, (line, _) in came.items()}
+    def _hear(self, what: str, kind: type[T]) -> dict[int, T]:
+        """What the nodes tell, by rank, as far as they do in time."""
+        deadline = time.monotonic() + MEETING_S
+        heard: dict[int, T] = {}
+        for rank in range(self._seat.size):
+            key = f"{what}/{rank}"
+            with contextlib.suppress(StoreTimeoutError, msgspec.MsgspecError):
+                self._store.wait([key], max(deadline - time.monotonic(), 0.0))
+                heard[rank] = msgspec.msgpack.decode(self._store.get(key), type=kind)
+        return {rank: said for rank, said in heard.items() if getattr(said, "rank", None) == rank}
 
-    def ask(line: Line) -> Examined:
-        line.send(known, MEETING_S)
-        report = line.receive(Examined, lines.REPORT_MOST, MEETING_S)
-        if report.rank != rank_of[id(line)]:
-            raise ProtocolError("garbage", "a node speaks for another")
-        return report
+    def _publish(self, found: page.DoctorPage) -> None:
+        """In pieces, since the store bounds its values."""
+        whole = msgspec.msgpack.encode(found)
+        pieces = [whole[at : at + PIECE_BYTES] for at in range(0, len(whole), PIECE_BYTES)]
+        for number, piece in enumerate(pieces):
+            self._store.set(f"page/{number}", piece)
+        self._store.set("page", str(len(pieces)))
 
-    return lines.side_by_side(ask, [line for line, _ in came.values()], MEETING_S)
+    def _read_page(self) -> page.DoctorPage:
+        self._store.wait(["page"], 2 * MEETING_S)
+        pieces = [self._store.get(f"page/{n}") for n in range(int(self._store.get("page")))]
+        return msgspec.msgpack.decode(b"".join(pieces), type=page.DoctorPage)
 
 
 def _share(folder: str) -> tuple[str, str, str]:
@@ -178,54 +195,37 @@ def _share(folder: str) -> tuple[str, str, str]:
     return path, nonce, ""
 
 
-# The others.
-
-
-def _other(task: Task, mine: Introduced) -> page.DoctorPage:
-    place = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
-    try:
-        with _reached(place) as connected:
-            line = Line(connected)
-            node = clean(f"{mine.peer.host or 'node'}-{mine.peer.rank}")
-            line.greet(lines.side_of_other(task.job, node, task.key))
-            line.send(mine, MEETING_S)
-            known = line.receive(Introductions, lines.FRAME_MOST, 2 * MEETING_S)
-            line.send(_look(mine, known, ""), MEETING_S)
-            return line.receive(page.DoctorPage, lines.FRAME_MOST, 2 * MEETING_S)
-    except (OSError, ProtocolError) as error:
-        problem = cut(getattr(error, "strerror", None) or str(error))
-    cut_off = Finding(
-        "broken",
-        f"the first node's master address, {place[0]}:{place[1]}, cannot be reached: {problem}",
-        "give that node the address by which others reach it: --local-addr; look at firewalls",
-    )
-    return page.page_of((mine.report,), (cut_off,))
-
-
-def _reached(place: tuple[str, int]) -> socket.socket:
-    """The first node may be a moment later than we are."""
-    deadline = time.monotonic() + MEETING_S
+def _find(first: Peer | None) -> str | None:
+    """Why the shared file is not found. What a shared disk shows late, it shows within seconds."""
+    if first is None or not first.shared_file:
+        return None
+    deadline, problem = time.monotonic() + SHARED_S, ""
     while True:
         try:
-            return socket.create_connection(place, timeout=DIAL_S)
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            threading.Event().wait(_PULSE_S)
+            if Path(first.shared_file).read_text() == first.nonce:
+                return ""
+            problem = "a file has another content than was written"
+        except OSError as error:
+            problem = f"a file that the first node wrote is missing: {error.strerror}"
+        if time.monotonic() > deadline:
+            return cut(problem)
+        with contextlib.suppress(OSError):
+            os.listdir(os.path.dirname(first.shared_file))  # NFS looks again.
+        threading.Event().wait(_PULSE_S)
 
 
-def _look(mine: Introduced, known: Introductions, problem: str) -> Examined:
-    """Dial the others, look their names up, and see whether the shared folder is shared."""
-    others = [peer for peer in known.peers if peer.rank != mine.peer.rank]
-    others.sort(key=lambda peer: (peer.rank < mine.peer.rank, peer.rank))
+# Dialling, and being dialled.
+
+
+def _dial_others(me: Peer, peers: dict[int, Peer]) -> Examined:
+    """Dial the others, and look their names up."""
+    others = [peer for rank, peer in peers.items() if rank != me.rank]
+    others.sort(key=lambda peer: (peer.rank < me.rank, peer.rank))
     dials: list[DialResult] = []
     for peer in others[:PEERS_MOST]:
         dials += _dial_all(peer)
     knows = {peer.host: _meaning(peer.host) for peer in others[:PEERS_MOST]}
-    shared = problem
-    if known.shared_file:
-        shared = _find(known)
-    return Examined(mine.peer.rank, mine.report.facts, tuple(dials), knows, shared)
+    return Examined(me.rank, me.report.facts, tuple(dials), knows)
 
 
 def _dial_all(peer: Peer) -> list[DialResult]:
@@ -263,35 +263,26 @@ def _meaning(host: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(one[4][0]) for one in found))[:64]
 
 
-def _find(known: Introductions) -> str:
-    """What a shared disk shows late, it shows within seconds."""
-    deadline, problem = time.monotonic() + SHARED_S, ""
+def _serve_pings(listening: socket.socket) -> None:
+    """Serve a bounded number of dialling nodes side by side, until the socket is closed."""
+    free = threading.BoundedSemaphore(PINGED_AT_ONCE)
+
+    def answer(dialled: socket.socket) -> None:
+        with contextlib.suppress(OSError), dialled:
+            dialled.settimeout(DIAL_S)
+            dialled.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for _ in range(PINGS):
+                if not dialled.recv(1):
+                    break
+                dialled.sendall(_PONG.pack(time.time()))
+        free.release()
+
     while True:
         try:
-            if Path(known.shared_file).read_text() == known.nonce:
-                return ""
-            problem = "a file has another content than was written"
-        except OSError as error:
-            problem = f"a file that the first node wrote is missing: {error.strerror}"
-        if time.monotonic() > deadline:
-            return cut(problem)
-        with contextlib.suppress(OSError):
-            os.listdir(os.path.dirname(known.shared_file))  # NFS looks again.
-        threading.Event().wait(_PULSE_S)
-
-
-# The answers to those who dial.
-
-
-def _answer_pings(dialled: socket.socket) -> None:
-    with contextlib.suppress(OSError), dialled:
-        dialled.settimeout(DIAL_S)
-        dialled.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for _ in range(PINGS):
-            if not dialled.recv(1):
-                return
-            dialled.sendall(_PONG.pack(time.time()))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
+            dialled = listening.accept()[0]
+        except OSError:
+            return
+        if free.acquire(blocking=False):
+            threading.Thread(target=answer, args=(dialled,), daemon=True).start()
+        else:
+            dialled.close()

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from holdfast.core import node_io as happened
 from holdfast.core.coordinator import io as decided
 from holdfast.core.coordinator.leases import NodeGone, NodeHeardAgain, NodeSuspected
-from holdfast.core.node import io as happened
 from holdfast.core.protocol import messages as said
 from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.model import Term
@@ -62,17 +62,11 @@ ANSWERED_BY: dict[type, str] = {
 }
 """The effect, on the same node, of which an event comes: where its name is all that it takes."""
 OF_THE_ELECTION = {
-    "DialWanted": "Dial",
-    "NodesEnded": "KnowEnded",
     "RegisterRead": "ReadRegister",
-    "LedgerWanted": "Write",
-    "Outranked": "Depose",
-    "ResignationWanted": "Resign",
-    "OutcomeKnown": "Retire",
-    "NodeLeaves": "Finish",
+    "HandOverAsked": "Finish",
     "RegisterForgot": "ForgetRegister",
 }
-"""The same, of events of `core.election.io`, by name: a job without a register has none."""
+"""The same, of events of `core.election`, by name: a job without a register has none."""
 
 
 class StepId(NamedTuple):
@@ -244,7 +238,7 @@ def _wanted(node: str, step: Step) -> Iterator[Key]:
         case NodeStep(event=happened.Told(message=said.HeartbeatAnswered(number=number))):
             yield ("answered", number)
         case NodeStep(event=happened.Told(message=message, term=term)):
-            yield from (_word(node, message, term), ("LearnOutcome",))
+            yield from (_word(node, message, term), ("Told",))
         case CoordinatorStep(event=decided.Heard(node=speaker, message=message)):
             yield _report(speaker, message)
         case CoordinatorStep(event=decided.Written(version=version)):

@@ -7,7 +7,7 @@ story of a job and a proof of how it was decided.
 
 Schema (one object a line):
 
-    {"schema": 2, "job": run id, "node", "host", "started": ISO time, "config": {…},
+    {"schema": 3, "job": run id, "node", "host", "started": ISO time, "config": {…},
      "clock": {"at", "wall"}}
     {"seq", "at": seconds on the node's own clock, "machine": "agent" | "coordinator",
      "event": {"type", …}, "effects": [{"type", …}, …]}
@@ -16,9 +16,9 @@ Schema (one object a line):
     {"seq", "at", "machine": "clock", "wall": seconds since 1970}
     {"seq", "at", "machine": "failure", "reason"}
 
-The fields of events and effects are those of the types in `core.node.io`,
-`core.protocol.messages` and `core.coordinator.io`; one that has its default may be missing. The
-program's arguments are left out: they may hold a secret.
+The fields of events and effects are those of the types in `core.node.io`, `core.coordinator.io`,
+`core.election`, `core.border` and `core.protocol.messages`; one that has its default may be
+missing. The program's arguments are left out: they may hold a secret.
 
 Rules
 1. Every decision is written as it is taken. What comes all the time and decides nothing is not:
@@ -50,14 +50,15 @@ from typing import Any, Literal
 
 import msgspec
 
+from holdfast.core import node as agent
 from holdfast.core.coordinator import step as coordinator
 from holdfast.core.coordinator.bootstrap import Beginning
 from holdfast.core.coordinator.io import CoordinatorEffect, CoordinatorEvent, Heard
 from holdfast.core.coordinator.liveness import Liveness
 from holdfast.core.coordinator.state import CoordinatorState
-from holdfast.core.node import step as agent
-from holdfast.core.node.contact import UNANSWERED
-from holdfast.core.node.io import (
+from holdfast.core.features.node import new_node
+from holdfast.core.node import UNANSWERED, NodeState, Timer
+from holdfast.core.node_io import (
     NodeEffect,
     NodeEvent,
     NodeTimerFired,
@@ -67,7 +68,6 @@ from holdfast.core.node.io import (
     Told,
     WakeNode,
 )
-from holdfast.core.node.state import HEARTBEAT_TIMER, NodeState
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.messages import (
@@ -79,16 +79,29 @@ from holdfast.core.protocol.messages import (
 from holdfast.core.protocol.model import Term
 from holdfast.observe.journal_file import LIMIT_BYTES, JournalFile, later_parts
 
-SCHEMA = 2
-READABLE_SCHEMAS = (1, 2)
+SCHEMA = 3
+READABLE_SCHEMAS = (1, 2, 3)
 """The first had no clocks: its steps can be put in time to the second."""
+RENAMED = {
+    "LedgerWanted": "Write",
+    "ResignationWanted": "Resign",
+    "Outranked": "Depose",
+    "OutcomeKnown": "Retire",
+    "NodeLeaves": "HandOverAsked",
+    "DialWanted": "Dial",
+    "NodesEnded": "KnowEnded",
+    "NobodyFound": "CoordinatorLost",
+    "LearnOutcome": "Told",
+    "Announce": "Say",
+}
+"""Events and effects of the election, as they were called before the third schema."""
 APART_S = 0.001
 QUIET_LEAST_S = 10.0
 QUIET_SHARE = 0.05
 """No longer than this, or than this share of the node's life, is nothing written (rule 5)."""
-NOTEWORTHY_EVENTS = ("ElectionStarted", "LeaderTetherEnded", "Outranked", "ResignationWanted")
-NOTEWORTHY_EFFECTS = ("Lead", "StepDown", "DialNodes", "NobodyFound", "LearnOutcome", "Announce")
-"""Of `core.election.io`, by name: a job without a register does not load it."""
+NOTEWORTHY_EVENTS = ("ElectionStarted", "LeaderTetherEnded", "Depose", "Resign")
+NOTEWORTHY_EFFECTS = ("Lead", "StepDown", "DialNodes", "CoordinatorLost", "Told", "Say")
+"""Of `core.election`, by name: a job without a register does not load it."""
 
 
 class ClockPair(msgspec.Struct, frozen=True):
@@ -159,10 +172,10 @@ class ElectionStep(msgspec.Struct, frozen=True, tag="election", tag_field="machi
     seq: int
     at: float
     before: Any = None
-    """What the node knew (`core.election.state`)."""
+    """What the node knew (`core.election`)."""
     event: Any
     effects: list[Any]
-    """As in `core.election.io`, which a job without a register does not load."""
+    """As in `core.election`, which a job without a register does not load."""
 
 
 class ClockRead(msgspec.Struct, frozen=True, tag="clock", tag_field="machine"):
@@ -401,7 +414,7 @@ class Journal:
 def _is_noteworthy(before: Any, event: object, effects: list[Any]) -> bool:
     """Whether it changed something: a quiet job would write little else than renewals."""
     kinds = {type(effect).__name__ for effect in effects}
-    claims = before.leading is None and "WriteRegister" in kinds
+    claims = before.role.value != "leader" and "WriteRegister" in kinds
     return claims or not kinds.isdisjoint(NOTEWORTHY_EFFECTS) or _is_news(event)
 
 
@@ -411,7 +424,7 @@ def _is_news(event: object) -> bool:
 
 def heartbeat_number(step: NodeStep) -> int | None:
     """The number of the heartbeat that a timer had the agent send, if that is what it did."""
-    if step.event != NodeTimerFired(HEARTBEAT_TIMER):
+    if step.event != NodeTimerFired(Timer.HEARTBEAT):
         return None
     return _sent_number(step)
 
@@ -483,7 +496,8 @@ def read_parts(name: str, parts: Iterable[bytes]) -> tuple[JournalHeader, list[S
         lines = data.split(b"\n")
         if header is None:
             header = _header(name, lines[0])
-        found = _steps(decoder, name if number == 1 else f"part {number} of {name}", lines)
+        part = name if number == 1 else f"part {number} of {name}"
+        found = _steps(decoder, header.schema, part, lines)
         expected = steps[-1].seq + 1 if steps else 1
         if number > 1 and found and found[0].seq > expected:
             steps.append(Gap(expected, found[0].seq - expected))
@@ -505,18 +519,33 @@ def _header(name: str, line: bytes) -> JournalHeader:
     raise UsageError(f"{name} has schema {schema}, not {SCHEMA}", hint)
 
 
-def _steps(decoder: msgspec.json.Decoder[Step], name: str, lines: list[bytes]) -> list[Step]:
+def _steps(
+    decoder: msgspec.json.Decoder[Step], schema: int, name: str, lines: list[bytes]
+) -> list[Step]:
     """All but the first line, and the last one: it is empty, or was cut off."""
-    found = []
+    found: list[Step] = []
     for number, line in enumerate(lines[1:-1], 2):
         try:
             if line:
-                found.append(decoder.decode(line))
+                step = decoder.decode(line)
+                if schema < SCHEMA and isinstance(step, ElectionStep):
+                    step = _with_new_names(step)
+                found.append(step)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             raise UsageError(
                 f"line {number} of {name} is damaged", "get the file from its machine again"
             ) from None
     return found
+
+
+def _with_new_names(step: ElectionStep) -> ElectionStep:
+    """A step of an older schema. What the node knew was other fields: it cannot be replayed."""
+
+    def renamed(thing: dict[str, Any]) -> dict[str, Any]:
+        return {**thing, "type": RENAMED.get(thing["type"], thing["type"])}
+
+    effects = [renamed(effect) for effect in step.effects]
+    return msgspec.structs.replace(step, before=None, event=renamed(step.event), effects=effects)
 
 
 MACHINES: dict[type, Literal["agent", "coordinator", "election"]] = {
@@ -537,7 +566,7 @@ class Divergence(msgspec.Struct, frozen=True):
 
 def replay(header: JournalHeader, steps: list[Step]) -> Iterator[Divergence]:
     """Feed the recorded events to fresh machines; yield every difference, up to a gap."""
-    agent_state = NodeState(header.config, header.node, header.host)
+    agent_state = new_node(header.config, header.node, header.host)
     coordinator_state = CoordinatorState(header.config)
     for step in steps:
         recorded: list[Any] = []
@@ -563,12 +592,11 @@ def replay(header: JournalHeader, steps: list[Step]) -> Iterator[Divergence]:
 
 def _elect_again(step: ElectionStep) -> tuple[list[Any], list[Any]]:
     """What the election decided at that step, and what it decides of it today."""
-    from holdfast.core.election import step as election
-    from holdfast.core.election.io import ElectionEffect, ElectionEvent
-    from holdfast.core.election.state import ElectionState
+    from holdfast.core import election
+    from holdfast.core.election import ElectionEffect, ElectionEvent, ElectionState
 
     if step.before is None:
-        return [], []  # Written before journals held that.
+        return [], []  # Of an older schema.
     before = msgspec.convert(step.before, ElectionState)
     (event,) = msgspec.convert([step.event], list[ElectionEvent])
     recorded = msgspec.convert(step.effects, list[ElectionEffect])
@@ -581,7 +609,7 @@ def _skip_heartbeats(state: NodeState, step: NodeStep) -> None:
     Nor is the answer to one that is, if it came after a step that made us write it: where the
     agent sent another, nothing that old was unanswered.
     """
-    number, lease = _sent_number(step), state.lease
+    number, lease = _sent_number(step), state.link.lease
     if number is None or lease is None:
         return
     lease.number = number - 1

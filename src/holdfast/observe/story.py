@@ -21,9 +21,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from holdfast.core import node_io as happened
 from holdfast.core.coordinator import io as decided
 from holdfast.core.coordinator.leases import NodeGone, NodeHeardAgain, NodeSuspected
-from holdfast.core.node import io as happened
 from holdfast.core.policy import root_cause
 from holdfast.core.protocol import messages as said
 from holdfast.core.protocol.bounds import clean
@@ -472,7 +472,7 @@ class Storyteller:
         for effect in step.effects:
             # A journal that was read has them as they are written, one that is written as they are.
             fields = effect if isinstance(effect, dict) else msgspec.to_builtins(effect)
-            if fields["type"] == "Announce":
+            if fields["type"] == "Say":
                 yield self._event(step, "said", fields["text"], node=own)
             elif fields["type"] == "StepDown":
                 words = f"{self.name_of(own)} is no longer the coordinator: {fields['reason']}"

@@ -28,7 +28,7 @@ from holdfast.placement.node_lists import daemons
 NAME = "Open MPI"
 AT_A_LOSS = (
     "mpirun ends the whole job when it loses a node, unless it gets --enable-recovery; "
-    "docs/mpi.md says what else it needs"
+    "docs/guides/mpi.md says what else it needs"
 )
 RANK, SIZE = "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"
 _OWN_DAEMON = re.compile(r"[^;]*\.(\d{1,6});")

@@ -1,10 +1,12 @@
-"""How the agent reads what a dead worker left, and passes it up.
+"""What a dead worker left, read and passed up: its own words, its last output, the kernel's doing.
 
 Rules
 1. A dead worker's file is foreign input: missing, cut short, huge, of another shape or not
    a file at all, it never raises and never blocks. What can be understood is taken.
 2. Every text that leaves here can be written as UTF-8, whatever the worker put in it.
-3. The process that launched *us* gets the cause as the worker wrote it, with the exit code added,
+3. The kernel is asked at once (`with_evidence`). What the worker left lies on a disk, and is read
+   where waiting for that holds up nobody (`with_details`).
+4. The process that launched *us* gets the cause as the worker wrote it, with the exit code added,
    or, where the worker wrote nothing, what we know in its stead.
 
 The format is described in `worker.error_file`, which writes it.
@@ -15,12 +17,18 @@ from __future__ import annotations
 import math
 import os
 import re
+import time
+from collections.abc import Callable
 from pathlib import Path
+from signal import SIGKILL
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from holdfast.core.node_io import WorkerExited
+from holdfast.core.policy.config import Program
 from holdfast.core.protocol.model import ErrorDetail, Failure
+from holdfast.processes.host.oom import OutOfMemoryWatch
 from holdfast.worker import error_file
 
 if TYPE_CHECKING:
@@ -182,3 +190,63 @@ def _number(value: object) -> float | None:
     except (OverflowError, ValueError):
         return None
     return number if math.isfinite(number) else None
+
+
+SEARCHED_LINES = 200
+"""How far back in stderr a traceback is looked for."""
+SHOWN_LINES = 20
+PATIENCE_S = 2.0
+"""How long a failure waits to be told for the disk that has its details."""
+CRASH = "Fatal Python error: "
+UNREAD = "(what it left could not be read: its disk did not answer)"
+
+
+def with_evidence(event: WorkerExited, memory: OutOfMemoryWatch, stack: str) -> WorkerExited:
+    """The event with what is known of it without a disk: as it is told if that does not answer.
+
+    `stack` is what its crash handler left (`processes.stdlib_only.stack_handler`), if anything.
+    """
+    was_killed = event.status.signal == SIGKILL
+    return replace(
+        event,
+        error=ErrorDetail(traceback=_of_crash(stack) if event.status.signal else ""),
+        stderr_tail=UNREAD,
+        out_of_memory=memory.evidence() if was_killed else "",
+        wall_time=time.time(),
+    )
+
+
+def with_details(
+    event: WorkerExited,
+    error_file: Path | None,
+    read_stderr: Callable[[int], str],
+    program: Program,
+    find_versions: Callable[[], str] | None = None,
+) -> WorkerExited:
+    """The event with all that can be found out about it, now that its output is in."""
+    import holdfast.core.policy.kinds  # noqa: F401 - for the loop, which needs it next
+
+    tail = read_stderr(SEARCHED_LINES)
+    error = ErrorDetail() if error_file is None else read_error(error_file)
+    if not error.traceback and event.error.traceback:
+        from holdfast.core.policy.stacks import without_own_frames
+
+        error = replace(error, traceback=without_own_frames(event.error.traceback))
+    there = str(error_file) if error_file is not None and error_file.exists() else ""
+    if not error.traceback and event.status.signal is None:
+        error = completed_from_stderr(error, tail)
+    error = with_place_of_module(error, program)
+    shown = "\n".join(tail.splitlines()[-SHOWN_LINES:])
+    versions = find_versions() if find_versions is not None else ""
+    return replace(event, error=error, stderr_tail=shown, error_file=there, versions=versions)
+
+
+def _of_crash(text: str) -> str:
+    """The stack of the thread that crashed, of what `faulthandler` wrote of all of them last."""
+    _, found, crash = text.rpartition(CRASH)
+    before, current, thread = crash.partition("Current thread ")
+    if not found or not current:
+        return ""
+    frames = thread.partition("\n\n")[0].rstrip()
+    what = before.partition("\n")[0]
+    return f"{CRASH}{what}\nCurrent thread {frames}\n"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,14 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from holdfast.core.node.io import (
+from holdfast.core.node_io import (
     AllGone,
     CloseRound,
     DropZygote,
     EndpointReserved,
     EndSpawner,
     HideSaving,
-    ImportLeft,
     KillEverything,
     KillSpawner,
     KillZygote,
@@ -33,6 +33,8 @@ from holdfast.core.node.io import (
     ListStuck,
     LocateWorkers,
     LookAtUnexited,
+    ModuleRejected,
+    ModulesUnfit,
     NodeEffect,
     NodeEvent,
     ProcessesStuck,
@@ -52,6 +54,8 @@ from holdfast.core.node.io import (
     WorkerExited,
     WorkersLocated,
     WorkerStarted,
+    ZygoteLost,
+    ZygoteReady,
 )
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol.model import Assignment, Endpoint, ErrorDetail, ExitStatus, Ranks
@@ -60,57 +64,236 @@ from holdfast.processes.channel_server import Answer, ChannelServer
 from holdfast.processes.commands import (
     STORE_HOST,
     Launch,
+    ProcessOrder,
     is_installed,
     launch_form,
     own_folders,
     plan_of,
     program_file,
     program_folder,
+    to_execute,
+    to_fork,
 )
+from holdfast.processes.failures import PATIENCE_S, with_details, with_evidence
 from holdfast.processes.host.oom import OutOfMemoryWatch
 from holdfast.processes.host.reserved_ports import ReservedPort, another_port
-from holdfast.processes.monitoring.monitor import Monitor, WatchedRound
+from holdfast.processes.monitoring.monitor import Monitor, WatchedRound, places_told
 from holdfast.processes.monitoring.stack_files import StackMeans
-from holdfast.processes.orders import ProcessOrder, to_execute, to_fork
-from holdfast.processes.outbox import Outbox
 from holdfast.processes.output.console import Console
-from holdfast.processes.output.log_files import close_file
-from holdfast.processes.output.log_layout import JobLogs
-from holdfast.processes.output.recent import RecentOutput
-from holdfast.processes.output.round_logs import Layout, LogsRefused, layout_by_options
-from holdfast.processes.output.round_output import (
+from holdfast.processes.output.log_files import Lane, close_file
+from holdfast.processes.output.output import (
     Around,
     PreparedStreams,
     RoundOutput,
     null_device,
     standard_input,
 )
-from holdfast.processes.post_mortem import PATIENCE_S, with_details, with_evidence
+from holdfast.processes.output.recent import RecentOutput
+from holdfast.processes.output.run_folders import JobLogs
+from holdfast.processes.output.stream_plans import Layout, LogsRefused, layout_by_options
 from holdfast.processes.process_group import GroupMember, ProcessGroup
-from holdfast.processes.saving_news import SavingNews
+from holdfast.processes.saving_page import SavingNews
 from holdfast.processes.spawner_process import SpawnerProcess
-from holdfast.processes.starting import Starts
 from holdfast.processes.stdlib_only import linux
 from holdfast.processes.stdlib_only import private_messages as messages
-from holdfast.processes.stdlib_only.wire import ADMIN_SESSION, NO, STORE, WAS_TOLD_TO_STOP, YES
-from holdfast.processes.tethers import Tethers
-from holdfast.processes.zygote import warm_memory
-from holdfast.processes.zygote.imports_seen import ImportsSeen
-from holdfast.processes.zygote.zygote_events import zygote_event
+from holdfast.processes.stdlib_only.wire import ADMIN_SESSION, STORE
+from holdfast.processes.zygote import learned_imports
+from holdfast.processes.zygote.learned_imports import ImportsSeen
 from holdfast.runtime.disk import Disk
-from holdfast.runtime.loop import Loop
+from holdfast.runtime.loop import Cancellable, Loop
 from holdfast.runtime.private_folder import own_folder
 from holdfast.worker.draining import KEY
 
 if TYPE_CHECKING:
     from holdfast.core.policy.standings import WorkerProgress
     from holdfast.processes.channel_server import Later
-    from holdfast.processes.lock_keeper import LockKeeper
+    from holdfast.processes.lock_files import LockKeeper
     from holdfast.processes.monitoring.file_timer import FileTimer
     from holdfast.processes.monitoring.monitor import OnStacks
     from holdfast.processes.monitoring.stacks import StackSnapshot
     from holdfast.runtime.local_peer import LocalPeer
 
+
+class Tethers:
+    """Owns the descriptors that it is given."""
+
+    def __init__(self, copied: Callable[[int], None], close_file: Callable[[int], None]) -> None:
+        """Files are not closed on the loop: `copied` is told of each copy of one that is given
+        away, and `close_file` closes it."""
+        self._copied, self._close_file = copied, close_file
+        self._own: int | None = None
+        self._shared: list[int] = []
+        self._note: int | None = None
+
+    def hold(self, descriptor: int) -> None:
+        """This is the node's own one from now on."""
+        if self._own is not None:
+            os.close(self._own)
+        self._own = descriptor
+
+    def hold_lock(self, descriptor: int) -> None:
+        """The node's note, from now on."""
+        self._note = descriptor
+
+    def share(self, descriptors: list[int]) -> None:
+        """These are the ones of other nodes, in place of those before."""
+        for descriptor in self._shared:
+            os.close(descriptor)
+        self._shared = descriptors
+
+    def for_worker(self) -> list[int]:
+        """Copies for a worker."""
+        copies = [] if self._own is None else [os.dup(self._own)]
+        if self._note is not None:
+            copies.append(os.dup(self._note))
+            self._copied(copies[-1])
+        return copies
+
+    def for_spawner(self) -> list[int]:
+        """Copies for the spawner."""
+        return [*self.for_worker(), *map(os.dup, self._shared)]
+
+    def close(self) -> None:
+        if self._own is not None:
+            os.close(self._own)
+        if self._note is not None:
+            self._close_file(self._note)
+        self._own = self._note = None
+        self.share([])
+
+
+class Entry(Struct, eq=False):
+    """An event, and whether it can be told."""
+
+    event: NodeEvent
+    is_complete: bool = True
+    timer: Cancellable | None = None
+
+
+class Outbox:
+    """Takes events and tells them in order."""
+
+    def __init__(self, tell: Callable[[NodeEvent], None]) -> None:
+        self._tell = tell
+        self._entries: deque[Entry] = deque()
+
+    def put(self, event: NodeEvent) -> None:
+        if self._entries:
+            self._entries.append(Entry(event))
+        else:
+            self._tell(event)
+
+    def put_incomplete(
+        self, event: NodeEvent, loop: Loop, patience_s: float
+    ) -> Callable[[NodeEvent], None]:
+        """Keep its place; the answer takes the event as it is to be told, once it is known.
+
+        After `patience_s` it is told as it was put in.
+        """
+        entry = Entry(event, is_complete=False)
+        self._entries.append(entry)
+
+        def complete(known: NodeEvent) -> None:
+            if not entry.is_complete:
+                entry.event, entry.is_complete = known, True
+                if entry.timer is not None:
+                    entry.timer.cancel()
+                self._tell_complete()
+
+        entry.timer = loop.call_later(patience_s, complete, event)
+        return complete
+
+    def _tell_complete(self) -> None:
+        while self._entries and self._entries[0].is_complete:
+            self._tell(self._entries.popleft().event)
+
+    def close(self) -> None:
+        """Tell nothing more."""
+        for entry in self._entries:
+            entry.is_complete = True
+            if entry.timer is not None:
+                entry.timer.cancel()
+        self._entries.clear()
+
+
+class PendingStart(Struct, eq=False):
+    """What one order is about, and which of its workers are still wanted."""
+
+    effect: StartWorkers
+    output: RoundOutput
+    local_ranks: set[int]
+
+
+class Starts:
+    """`start` gets workers that are ready, `refuse` the local ranks of those that cannot be."""
+
+    def __init__(
+        self,
+        lane: Lane,
+        start: Callable[[StartWorkers, RoundOutput, list[PreparedStreams]], None],
+        refuse: Callable[[int, list[int], LogsRefused], None],
+    ) -> None:
+        self._lane, self._start, self._refuse = lane, start, refuse
+        self._pending: list[PendingStart] = []
+
+    def begin(self, effect: StartWorkers, output: RoundOutput) -> None:
+        """Make them ready; of two orders for the same worker the later one counts."""
+        self.withdraw(effect.local_ranks)
+        pending = PendingStart(effect, output, set(effect.local_ranks))
+        self._pending.append(pending)
+        workers = [effect.assignment.workers[local_rank] for local_rank in effect.local_ranks]
+        self._lane.do(partial(output.prepare, workers), partial(self._on_ready, pending))
+
+    def withdraw(self, local_ranks: tuple[int, ...] | None = None) -> list[tuple[int, int]]:
+        """Make none of these, or none at all; returns round and local rank of each."""
+        withdrawn = []
+        for pending in self._pending:
+            named = pending.local_ranks if local_ranks is None else set(local_ranks)
+            gone = sorted(pending.local_ranks & named)
+            pending.local_ranks -= named
+            withdrawn += [(pending.effect.assignment.round, rank) for rank in gone]
+        return withdrawn
+
+    def _on_ready(self, pending: PendingStart, made: list[PreparedStreams] | LogsRefused) -> None:
+        self._pending.remove(pending)
+        if isinstance(made, LogsRefused):
+            self._refuse(pending.effect.assignment.round, sorted(pending.local_ranks), made)
+            return
+        wanted = []
+        for ready in made:
+            if ready.ranks.local_rank in pending.local_ranks:
+                wanted.append(ready)
+            else:
+                pending.output.discard(ready)
+        if wanted:
+            self._start(pending.effect, pending.output, wanted)
+
+
+def zygote_event(message: messages.OfZygote) -> NodeEvent:
+    match message:
+        case messages.Preloaded():
+            return _ready(message)
+        case messages.StepRejected():
+            return ModuleRejected(message.step, message.reason, message.cost_s, message.beside)
+        case messages.LateUnfit():
+            return ModulesUnfit(message.reasons, message.beside)
+        case messages.Unsuitable() | messages.ZygoteEnded():
+            return ZygoteLost(message.reason, message.beside)
+        case _:
+            raise AssertionError(f"nothing that becomes of a zygote: {message}")
+
+
+def _ready(message: messages.Preloaded) -> ZygoteReady:
+    return ZygoteReady(
+        preloaded=message.steps,
+        took_s=message.took_s,
+        late=message.late,
+        has_torch=message.has_torch,
+        beside=message.beside,
+    )
+
+
+if TYPE_CHECKING:
     OnAdminRequest = Callable[[LocalPeer, dict[str, Any], Callable[[bytes | Answer], None]], None]
     """Called with the request, and the function that takes the answer."""
 
@@ -129,7 +312,6 @@ class Running(Struct):
     round: int
     ranks: Ranks
     error_file: Path | None
-    told_to_stop: bool = False
 
 
 class NodeSupervisor:
@@ -200,7 +382,7 @@ class NodeSupervisor:
 
     def keep_lock(self, disk: Disk, node: str) -> None:
         """Have this machine know, whatever happens to this node, when all of it has ended."""
-        from holdfast.processes.lock_keeper import LockKeeper
+        from holdfast.processes.lock_files import LockKeeper
 
         given = self.config.snapshot_dir
         folders = (*([Path(given)] if given else []), own_folder())
@@ -226,7 +408,6 @@ class NodeSupervisor:
         self._group.close()
         self._imports.close()
         self._channel.close()
-        self._memory.close()
         if self._port is not None:
             self._port.release()
         self._is_closed = True
@@ -351,7 +532,7 @@ class NodeSupervisor:
 
     def _remember(self, effect: Remember) -> None:
         """Where a disk may be slow, and nobody waits for it."""
-        memory = warm_memory.WarmMemory(effect.late, effect.avoid, effect.under)
+        memory = learned_imports.WarmMemory(effect.late, effect.avoid, effect.under)
         self._import_lane.do(partial(_keep, self.config.program, memory))
 
     def _start_workers(self, effect: StartWorkers) -> None:
@@ -383,8 +564,6 @@ class NodeSupervisor:
                 # It would be born to be sent it at once.
                 self._post(WorkerExited(round_number, local_rank, 0, ExitStatus(signal=number)))
         told = {n: one for n, one in self._workers.items() if one.ranks.local_rank in local_ranks}
-        for worker in told.values():
-            worker.told_to_stop |= effect.stops
         shielded = self._shielded(number, told) if effect.stops else []
         others = [name for name in told if name not in shielded]
         self._group.signal(number, others, wakes=effect.stops)
@@ -471,8 +650,6 @@ class NodeSupervisor:
 
     def _locate_workers(self, round_number: int) -> None:
         def tell(snapshot: StackSnapshot | None) -> None:
-            from holdfast.processes.monitoring.monitor import places_told
-
             groups, file = ((), "") if snapshot is None else (snapshot.groups(), snapshot.file)
             self._post(WorkersLocated(round_number, places_told(groups), file))
 
@@ -643,15 +820,10 @@ class NodeSupervisor:
         if ADMIN_SESSION in message and self.on_admin_request is not None:
             return partial(self.on_admin_request, peer, message)
         pid = peer.pid
-        if WAS_TOLD_TO_STOP in message:
-            asking = self._by_pid.get(pid)
-            return YES if asking is not None and asking.told_to_stop else NO
         if "imported" in message:
             self._imports.take(message["imported"], message.get("changed"))
         elif "imported_too_early" in message:
             self._imports.take_too_early(message["imported_too_early"], message.get("changed"))
-        elif "imported_itself_s" in message:
-            self._post(ImportLeft(float(message["imported_itself_s"])))
         worker = self._by_pid.get(pid) or self._by_local_rank(message.get("local_rank"))
         reported = message.get("progress")
         if worker is not None and self._monitor is not None and type(reported) is int:
@@ -690,10 +862,10 @@ class NodeSupervisor:
             self._monitor = None
 
 
-def _keep(program: Program, memory: warm_memory.WarmMemory) -> None:
+def _keep(program: Program, memory: learned_imports.WarmMemory) -> None:
     file = program_file(program)
     if file is not None:
-        warm_memory.keep(file, memory)
+        learned_imports.keep(file, memory)
 
 
 def _processor_sets(config: JobConfig) -> tuple[tuple[int, ...], ...]:

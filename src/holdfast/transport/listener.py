@@ -51,27 +51,40 @@ def _let_go() -> None:
 os.register_at_fork(after_in_child=_let_go)
 
 
-def listening_socket(host: str, port: int) -> socket.socket:
+def listening_socket(host: str, port: int, is_shared: bool = False) -> socket.socket:
     """A socket that listens on a numeric address; on all of both families, where that is empty.
 
-    Raises OSError where that cannot be, and OverflowError for a port that is none.
+    `is_shared` is whether other processes of this user may listen there too. Raises OSError where
+    that cannot be, and OverflowError for a port that is none.
     """
+    sock = bound_socket(host, port, is_shared)
+    try:
+        sock.listen(BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def bound_socket(host: str, port: int, is_shared: bool = False) -> socket.socket:
+    """The same, which does not listen yet."""
     if not host:
         try:
-            return listening_socket("::", port)
+            return bound_socket("::", port, is_shared)
         except OSError as error:
             if error.errno not in NOT_OURS:
                 raise
-        return listening_socket("0.0.0.0", port)  # A kernel without IPv6.
+        host = "0.0.0.0"  # A kernel without IPv6.
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if is_shared:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
             # Only the wildcard can serve both families; elsewhere it has no effect.
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         sock.bind((host, port))
-        sock.listen(BACKLOG)
     except (OSError, OverflowError):
         sock.close()
         raise

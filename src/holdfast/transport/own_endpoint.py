@@ -5,7 +5,7 @@ Rules
   never compared. Where the kernel lets anybody bind any address (`ip_nonlocal_bind`, as on
   machines that may take another's over), it has to be one of an interface.
 - A port that is taken means that somebody on this machine holds it already. Of several that try
-  at once exactly one gets it. What becomes of the others is in `sharing`.
+  at once exactly one gets it, but for those that share it (`sharing`).
 - The host listens on the wildcard of both families, so that peers reach it whatever the
   name means to them; on loopback only if the endpoint says loopback in so many words. (On
   many systems a machine's own name resolves to 127.0.1.1 on that machine alone.)
@@ -27,35 +27,45 @@ from msgspec import Struct
 
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.model import Endpoint
-from holdfast.transport.listener import NOT_OURS, listening_socket
+from holdfast.transport.listener import NOT_OURS, bound_socket, listening_socket
 from holdfast.transport.resolving import Address, addresses_of, numeric
 
 
 def try_to_host(
-    endpoint: Endpoint, is_host: bool | None = None, addresses: list[Address] | None = None
+    endpoint: Endpoint,
+    is_host: bool | None = None,
+    addresses: list[Address] | None = None,
+    other_jobs: int | None = None,
 ) -> socket.socket | None:
     """Return a socket that listens on the endpoint's port, or None if another machine hosts.
 
     `is_host` is what the user said: False never hosts, True does without looking. Where the
-    endpoint's addresses are not given, resolves its name, which may block. Raises `UsageError`
-    when hosting is demanded or due, and the port cannot be had.
+    endpoint's addresses are not given, resolves its name, which may block. `other_jobs` share the
+    port already, and would lose connections to a socket that listens before it is served: then it
+    is only bound. With None the port is not shared. Raises `UsageError` when hosting is demanded
+    or due, and the port cannot be had.
     """
     if is_host is False:
         return None
     if addresses is None:
         addresses = _resolved(endpoint)
     try:
-        if is_host is None and not any(_is_ours(address) for address in addresses):
+        is_ours = _may_be_ours if other_jobs else _is_ours
+        if is_host is None and not any(is_ours(address) for address in addresses):
             return None
-        return _listen(endpoint, addresses)
+        return _listen(endpoint, addresses, other_jobs)
     except OSError as error:
         if error.errno == errno.EADDRINUSE and not is_host:
             return None
-        raise UsageError(
-            f"cannot listen on {endpoint}: {error.strerror}",
-            "another agent or job may be there already; choose another port with --rdzv-endpoint, "
-            "or with --rdzv-conf coordinator_port=PORT for static nodes",
-        ) from None
+        raise cannot_listen(endpoint, error) from None
+
+
+def cannot_listen(endpoint: Endpoint, error: OSError) -> UsageError:
+    return UsageError(
+        f"cannot listen on {endpoint}: {error.strerror}",
+        "another agent or job may be there already; choose another port with --rdzv-endpoint, "
+        "or with --rdzv-conf coordinator_port=PORT for static nodes",
+    )
 
 
 LISTENS = "0A"
@@ -177,12 +187,19 @@ def _leads_elsewhere(address: Address) -> bool:
         return probe.connect_ex(address.sockaddr) == 0
 
 
-def _listen(endpoint: Endpoint, addresses: list[Address]) -> socket.socket:
+def _listen(endpoint: Endpoint, addresses: list[Address], other_jobs: int | None) -> socket.socket:
+    host = ""
     if is_loopback(endpoint):
         # IPv4 first: a client that dials a name tries all of its addresses.
         found = sorted(addresses, key=lambda address: address.family != socket.AF_INET)
-        return listening_socket(found[0].sockaddr[0], endpoint.port)
-    return listening_socket("", endpoint.port)
+        host = str(found[0].sockaddr[0])
+    if other_jobs is None:
+        return listening_socket(host, endpoint.port)
+    if other_jobs:
+        return bound_socket(host, endpoint.port, is_shared=True)
+    # Another program may be there that would share its port too.
+    bound_socket(host, endpoint.port).close()
+    return listening_socket(host, endpoint.port, is_shared=True)
 
 
 def is_loopback(endpoint: Endpoint) -> bool:

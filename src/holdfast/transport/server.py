@@ -14,7 +14,7 @@ Rules
   comes. The name of this host's own node never comes from the network.
 - With TLS no end of a tether is clean: an end is TCP's word, not TLS's, and who is on the path can
   forge it, or use a ticket first. A node's death is then known when its lease is over.
-- A connection for another job is handed to its `neighbours`, if there are any who take it.
+- A connection for another job is handed to that job's host on this machine (`sharing`).
 - What peers cost is bounded (`buffers`, `listener`, `peers`): memory, the time until a handshake,
   a first word and a message come, connections of one address and of the store, a node's tethers.
 - An admin client is no node: it asks (`admin.sessions`), also where no node is admitted, and holds
@@ -57,7 +57,7 @@ from holdfast.transport.peers import Brake, Crowd, peer_of
 from holdfast.transport.roster import Roster
 
 if TYPE_CHECKING:
-    from holdfast.transport.sharing import Door
+    from holdfast.transport.sharing import EndpointShare
     from holdfast.transport.tls import Arrival
 
 TICKET_BYTES = 16
@@ -111,8 +111,8 @@ class Server:
         self.rejected: Counter[str] = Counter()
         self.closed_because = ""
         """Why nodes are not admitted now, if they are not."""
-        self.neighbours: Door | None = None
-        """Takes connections that are for other jobs, where the port is shared."""
+        self.neighbours: EndpointShare | None = None
+        """Hands connections for other jobs over, where the port is shared."""
         self.admin: AdminService | None = None
         self.own_node = ""
         """Whose words do not come through here: the node that this server lives on."""

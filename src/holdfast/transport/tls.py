@@ -6,7 +6,7 @@ Rules
   a dying node into a reset. Nor would TLS add anything there, since the end of a connection
   is told by TCP and not by TLS: a process that is killed signs nothing any more, and an
   attacker on the path can send a FIN in its name. So with TLS a tether's end proves nothing, and
-  a node's death is known when its lease is over (`transport.server`, `node.elected`).
+  a node's death is known when its lease is over (`transport.server`, `engine.elected`).
 - Files that cannot be used are a `UsageError`, at start.
 
 How it works: a server looks at the first byte without taking it. TLS begins with 0x16 and a

@@ -16,7 +16,7 @@ from holdfast.core.coordinator.liveness import (
 )
 from holdfast.core.coordinator.round import InheritedRound
 from holdfast.core.coordinator.state import CoordinatorState, Succession
-from holdfast.core.election.io import Lead
+from holdfast.core.election import Lead
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol.document import Document, Ledger
 from holdfast.core.protocol.messages import Heartbeat, HeartbeatAnswered, NodeGreeted, NodeLeft

@@ -332,7 +332,7 @@ def test_a_rank_that_had_ended_is_why_a_collective_timed_out() -> None:
 
 def test_a_rank_that_had_ended_is_why_all_that_were_left_stood_still() -> None:
     early = (EarlyEnd(3, host="there"),)
-    ended = {"message": "the job stood still, and it was ended", "ended_for": "hang of all ranks"}
+    ended = {"message": "the job hung, and it was ended", "ended_for": "hang of all ranks"}
     found = blame_of(failure(0, 1.0, ended_before=early, **ended), failure(1, **STOPPED))
     assert (found.kind, found.who) == ("ended too early", "rank 3 on there")
     found = blame_of(failure(0, 1.0, **ended), failure(1, **STOPPED))

@@ -9,7 +9,7 @@ import pytest
 from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.exit_status import RUNS_AGAIN_UNLESS_0, WORST_COUNTS, of_node
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "exit-statuses.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "exit-statuses.md"
 TERM = exit_status.BY_SIGNAL + 15
 ENDS: dict[str, tuple[int, str]] = {
     "all workers succeeded": (exit_status.SUCCEEDED, ""),

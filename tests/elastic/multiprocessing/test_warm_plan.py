@@ -54,7 +54,6 @@ def use_one_processor() -> None:
 CHANGES: dict[str, Callable[[pytest.MonkeyPatch], object]] = {
     "a variable": lambda patch: patch.setenv("ANY", "value"),
     "the module path": lambda patch: patch.syspath_prepend("/anywhere"),
-    "the arguments": lambda patch: patch.setattr(sys, "argv", ["other"]),
     "the folder": lambda patch: patch.chdir("/"),
     "the mask of files": lambda _: os.umask(0o77),
     "a limit": lambda _: lower_a_limit(),

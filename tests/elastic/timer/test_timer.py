@@ -23,7 +23,7 @@ import pytest
 from holdfast.elastic import timer
 from holdfast.elastic.timer import file_based_local_timer as file_timer
 from holdfast.elastic.timer.pinned_processes import PinnedProcesses, is_endable
-from holdfast.processes.timer_pipe import TimerPipe
+from holdfast.processes.monitoring.file_timer import TimerPipe
 
 from ...waiting import DEADLINE_S, until
 

@@ -1,4 +1,4 @@
-"""What still differs between a warm worker and a cold one, as docs/warm-start.md says it.
+"""What still differs between a warm worker and a cold one, as docs/guides/warm-start.md says it.
 
 Whoever mends one of these finds out here that the page has to change.
 """

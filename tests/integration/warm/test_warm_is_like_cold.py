@@ -23,9 +23,11 @@ def load_observer():
 
 
 OBSERVATIONS = [look.__name__ for look in load_observer().OBSERVATIONS]
-OF_A_WORKER = {"environment", "environment_in_proc", "parent", "session", "death_with_parent"}
+OF_A_WORKER = {
+    "environment", "environment_in_proc", "parent", "session", "death_with_parent", "exit_handlers",
+}  # fmt: skip
 """What a launcher gives, and `python` alone does not."""
-OF_A_COLD_WORKER = {"exception_hook", "exit_handlers"}
+OF_A_COLD_WORKER = {"exception_hook"}
 """Where a cold worker differs from plain Python: the hook that leaves its traceback."""
 OF_THE_PROGRAM = [
     "argv", "orig_argv", "module_path", "names_of_main", "values_of_main", "types_of_main",

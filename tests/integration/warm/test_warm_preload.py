@@ -102,7 +102,7 @@ ONLY_IN_A_WORKER = {
         "it reads RANK",
     ),
 }
-"""What only a worker can answer or should do: the zygote stops there, and workers go on."""
+"""What only a worker can answer or should do: the module is left to each of them."""
 NO_QUESTION = {
     "a look for its rank": "import os\nHAS = 'RANK' in os.environ",
     "a search for a prefix": (
@@ -171,13 +171,13 @@ def test_what_leaves_something_behind_is_left_out_with_the_reason(program, libra
     but=("an own module of the program", "a look at its rank, deep inside", "a temporary folder")
 )
 @pytest.mark.parametrize("what", ONLY_IN_A_WORKER)
-def test_where_only_a_worker_can_go_on_it_is_forked_there(program, library, what) -> None:
+def test_what_only_a_worker_can_import_is_left_to_each_of_them(program, library, what) -> None:
     text, reason = ONLY_IN_A_WORKER[what]
     warm = use(program, library, text)
-    (ready,) = warm.events("ZygoteReady")
-    assert ready["stopped_in"][-1] == "unfit"
-    assert reason in ready["reason"]
-    assert not warm.events("ModuleRejected")
+    (rejected,) = warm.events("ModuleRejected")
+    assert rejected["module"] == "import unfit"
+    assert reason in rejected["reason"]
+    assert "import os" in warm.events("ZygoteReady")[-1]["preloaded"]
 
 
 @pytest.mark.thorough(but=("a copy of the environment", "names only"))
@@ -186,7 +186,7 @@ def test_what_all_workers_share_or_is_put_right_is_no_request(program, library, 
     warm = use(program, library, NO_QUESTION[what])
     (ready,) = warm.events("ZygoteReady")
     assert "import unfit" in ready["preloaded"]
-    assert "stopped_in" not in ready
+    assert not warm.events("ModuleRejected")
     assert not warm.events("ZygoteLost")
 
 
@@ -199,7 +199,7 @@ def test_what_the_user_asks_for_may_read_what_it_likes(program, library) -> None
     assert run.stdout == b"None\n"
 
 
-def test_what_was_set_before_an_import_is_there_when_a_worker_goes_on_with_it(same, library):
+def test_what_was_set_before_an_import_is_there_when_a_worker_does_it(same, library):
     (library / "unfit.py").write_text(
         "import os\nRANK = os.environ['RANK']\nSEEN = os.environ.get('SETTING')"
     )
@@ -208,7 +208,7 @@ def test_what_was_set_before_an_import_is_there_when_a_worker_goes_on_with_it(sa
         "program.py", files={"program.py": text}, env={"PYTHONPATH": str(library), "RANK": "0"}
     )
     assert run.stdout == b"x\n"
-    assert run.events("ZygoteReady")[0]["stopped_in"] == ["unfit"]
+    assert run.events("ModuleRejected")[0]["module"] == "import unfit"
 
 
 @pytest.mark.root

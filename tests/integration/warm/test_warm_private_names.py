@@ -6,7 +6,6 @@ The name is taken away from the interpreter of the zygote, by a `sitecustomize`.
 from __future__ import annotations
 
 import sys
-import textwrap
 
 import pytest
 
@@ -100,47 +99,3 @@ def test_without_what_is_only_faster_workers_are_warm(program, tmp_path, module)
         file.write(f"    import signal, socket\n    sys.modules[{module!r}] = None\n")
     run = program.run("warm", "program.py", env={"PYTHONPATH": str(folder)})
     assert run.ending == (0, b"ran\n", b"")
-
-
-UNSEEN = {
-    "imports": (
-        """
-        import importlib.util
-        importing = sys.modules['_frozen_importlib']
-        plain = importing._find_spec
-        importing._find_spec = lambda *arguments: plain(*arguments)
-        """,
-        f"Python {VERSION} does not let us see what is imported",
-    ),
-    "seeds": (
-        """
-        import random
-        random.Random.__init__ = lambda self, x=None: super(random.Random, self).seed(x)
-        """,
-        f"Python {VERSION} seeds generators of random numbers where that cannot be seen",
-    ),
-}
-DRAWS = """
-    import json, os, random
-    import package
-    with open(f"{os.environ['SAW']}.{os.environ['RANK']}", "w") as file:
-        json.dump([package.OWN.random()], file)
-    """
-
-
-@pytest.mark.parametrize("what", UNSEEN)
-def test_where_what_is_watched_cannot_be_seen_workers_start_cold(program, tmp_path, what) -> None:
-    """The names are all there: only nobody uses them any more, or in another way."""
-    program.write({"program.py": DRAWS})
-    folder = write_sitecustomize(tmp_path / "lacking", "", only_in="zygote.py")
-    text, why = UNSEEN[what]
-    with open(folder / "sitecustomize.py", "a") as file:
-        file.write(textwrap.indent(textwrap.dedent(text), "    "))
-    (folder / "package.py").write_text("import random\nOWN = random.Random()")
-    options = ("--nproc-per-node=2", "--preload=package")
-    env = {"PYTHONPATH": str(folder)}
-    run = program.run("cold all the same", "program.py", options=options, env=env)
-    assert run.starts == [False]
-    assert run.events("ZygoteLost")[0]["reason"] == why
-    assert why in run.console
-    assert len({drawn for (drawn,) in run.saw}) == 2

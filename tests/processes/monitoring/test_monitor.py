@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.node.io import NodeEvent, StepReported
+from holdfast.core.node_io import NodeEvent, StepReported
 from holdfast.core.policy.standings import WorkerProgress
 from holdfast.core.protocol.model import Ranks
 from holdfast.processes.monitoring.monitor import Monitor, WatchedRound

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.processes.output.footer import Footer
+from holdfast.processes.output.console import Footer
 
 pyte = pytest.importorskip("pyte", reason="a terminal to look at")
 

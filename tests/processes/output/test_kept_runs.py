@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.processes.output import kept_runs
-from holdfast.processes.output.kept_runs import KeptRun, RunRecord, keep
-from holdfast.processes.output.log_layout import JobLogs, create_job_logs
+from holdfast.processes.output import run_folders
+from holdfast.processes.output.run_folders import JobLogs, KeptRun, RunRecord, create_job_logs, keep
 
 RECORD = RunRecord("job", "node", "host", 1.7e9, 3.0, "succeeded", "all workers succeeded", 0)
 Begin = Callable[..., tuple[JobLogs, KeptRun]]
@@ -49,12 +48,12 @@ def journals(temporary: Path) -> int:
 def test_a_run_that_has_ended_is_kept_with_how_it_ended(begin: Begin) -> None:
     logs, kept = begin()
     assert logs.temporary is not None
-    assert kept_runs.is_running(logs.temporary)
-    assert kept_runs.record_of(logs.temporary) is None
+    assert run_folders.is_running(logs.temporary)
+    assert run_folders.record_of(logs.temporary) is None
     kept.end(RECORD)
-    assert not kept_runs.is_running(logs.temporary)
-    assert kept_runs.record_of(logs.temporary) == RECORD
-    assert kept_runs.folders()[0] == logs.temporary
+    assert not run_folders.is_running(logs.temporary)
+    assert run_folders.record_of(logs.temporary) == RECORD
+    assert run_folders.folders()[0] == logs.temporary
 
 
 def test_only_the_user_can_read_it(begin: Begin) -> None:
@@ -67,7 +66,7 @@ def test_only_the_user_can_read_it(begin: Begin) -> None:
 def test_of_many_runs_the_last_are_kept(
     begin: Begin, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_runs, "KEPT_RUNS", 3)
+    monkeypatch.setattr(run_folders, "KEPT_RUNS", 3)
     for number in range(6):
         logs, kept = begin()
         kept.end(RECORD)
@@ -83,7 +82,7 @@ def test_of_many_runs_the_last_are_kept(
 def test_large_journals_go_sooner_but_never_the_last(
     begin: Begin, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_runs, "KEPT_BYTES", 1000)
+    monkeypatch.setattr(run_folders, "KEPT_BYTES", 1000)
     begin(size=600)[1].end(RECORD)
     logs, kept = begin(size=2000)
     kept.end(RECORD)
@@ -95,7 +94,7 @@ def test_large_journals_go_sooner_but_never_the_last(
 def test_a_run_that_goes_on_is_never_removed(
     begin: Begin, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_runs, "KEPT_RUNS", 1)
+    monkeypatch.setattr(run_folders, "KEPT_RUNS", 1)
     running, _ = begin()
     assert running.temporary is not None
     for path in (running.temporary, *running.temporary.rglob("*")):
@@ -111,7 +110,7 @@ def test_a_run_that_goes_on_is_never_removed(
 def test_a_run_whose_workers_have_written_something_stays(
     begin: Begin, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(kept_runs, "KEPT_RUNS", 0)
+    monkeypatch.setattr(run_folders, "KEPT_RUNS", 0)
     logs, kept = begin()
     worker = logs.worker(0, 0)
     assert worker is not None
@@ -130,17 +129,17 @@ def test_what_another_user_could_have_put_there_is_no_run_of_ours(
     (temporary / "holdfast_link").symlink_to(temporary)
     logs, kept = begin()
     kept.end(RECORD)
-    assert [each for each in kept_runs.folders() if each.parent == temporary] == [logs.temporary]
+    assert [each for each in run_folders.folders() if each.parent == temporary] == [logs.temporary]
 
 
 def test_a_run_with_a_log_dir_is_found_there_and_its_folder_is_never_removed(
     begin: Begin, temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_runs, "KEPT_RUNS", 1)
+    monkeypatch.setattr(run_folders, "KEPT_RUNS", 1)
     logs, kept = begin(str(tmp_path / "logs"))
     kept.end(RECORD)
-    (folder,) = [each for each in kept_runs.folders() if each.parent == temporary]
-    assert logs.root in kept_runs.places_of(folder)
+    (folder,) = [each for each in run_folders.folders() if each.parent == temporary]
+    assert logs.root in run_folders.places_of(folder)
     begin()[1].end(RECORD)
     begin()[1].end(RECORD)
     assert not folder.exists()
@@ -153,8 +152,8 @@ def test_a_link_to_where_others_can_write_is_not_followed(begin: Begin, tmp_path
     kept.end(RECORD)
     assert logs.root is not None
     logs.root.chmod(0o777)
-    assert logs.root not in [place for each in kept_runs.folders()
-                             for place in kept_runs.places_of(each)]  # fmt: skip
+    assert logs.root not in [place for each in run_folders.folders()
+                             for place in run_folders.places_of(each)]  # fmt: skip
 
 
 def test_without_logs_there_is_nothing_to_keep() -> None:

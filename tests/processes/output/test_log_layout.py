@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.protocol.errors import UsageError
-from holdfast.processes.output.log_layout import (
+from holdfast.processes.output.run_folders import (
     JobLogs,
     create_job_logs,
     only_our_records,

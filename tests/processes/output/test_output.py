@@ -14,9 +14,13 @@ import pytest
 from holdfast.core.policy.config import Output
 from holdfast.processes.output import console, lines
 from holdfast.processes.output.log_files import LogFile
-from holdfast.processes.output.log_layout import JobLogs
-from holdfast.processes.output.round_logs import layout_by_options
-from holdfast.processes.output.stream_plans import WorkerIdentity, place_by_options, plan_stream
+from holdfast.processes.output.run_folders import JobLogs
+from holdfast.processes.output.stream_plans import (
+    WorkerIdentity,
+    layout_by_options,
+    place_by_options,
+    plan_stream,
+)
 
 from .output_stage import PLAIN, REDIRECT, TEE, Reader, Worker, stage, terminal
 

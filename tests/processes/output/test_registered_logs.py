@@ -17,10 +17,9 @@ from holdfast.core.policy.config import JobConfig, Output, Program
 from holdfast.core.protocol.errors import UsageError
 from holdfast.elastic.multiprocessing import DefaultLogsSpecs, LogsSpecs, Std
 from holdfast.processes.output import registered_logs
-from holdfast.processes.output.log_layout import JobLogs
 from holdfast.processes.output.registered_logs import RegisteredLayout, registered_layout
-from holdfast.processes.output.round_logs import LogsRefused, RoundLogs
-from holdfast.processes.output.stream_plans import StreamDestination
+from holdfast.processes.output.run_folders import JobLogs
+from holdfast.processes.output.stream_plans import LogsRefused, RoundLogs, StreamDestination
 
 Register = Callable[[Any], None]
 

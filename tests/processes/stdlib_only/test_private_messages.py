@@ -35,7 +35,7 @@ def test_a_message_arrives_as_what_it_is_with_all_its_fields() -> None:
 def test_what_was_not_said_is_as_the_class_has_it() -> None:
     arrived = sent(Preloaded(steps=("import a",), late=(), has_torch=False))
     assert isinstance(arrived, Preloaded)
-    assert (arrived.reason, arrived.took_s, arrived.beside, arrived.stopped_in) == ("", 0.0, 0, ())
+    assert (arrived.reason, arrived.took_s, arrived.beside) == ("", 0.0, 0)
 
 
 def test_what_the_one_in_the_middle_adds_is_passed_on() -> None:
@@ -57,7 +57,6 @@ def test_workers_to_be_forked_arrive_inside_their_request() -> None:
     assert isinstance(one, WarmWorker)
     assert (one.name, one.env, one.keep) == ("0:1", {"RANK": "1"}, ())
     assert (arrived.common.shared_env, arrived.common.spawner) == ({"A": "1"}, 7)
-    assert arrived.common.argv_while_importing is None
 
 
 def test_a_name_that_nobody_knows_is_an_error() -> None:

@@ -1,6 +1,6 @@
-"""Every row of docs/warm-start.md that says what is so has a test that says the same.
+"""Every row of docs/guides/warm-start.md that says what is so has a test that says the same.
 
-The tables of what is read are tests themselves (`reading/test_preload_docs.py`); the rows of all
+The tables of what is read are tests themselves (`test_preload_docs.py`); the rows of all
 others are here, by how they begin. A row that is new, or says something else, needs one too.
 """
 
@@ -11,19 +11,19 @@ import re
 from pathlib import Path
 
 TESTS = Path(__file__).parents[2]
-PAGE = (TESTS.parent / "docs" / "warm-start.md").read_text()
+PAGE = (TESTS.parent / "docs" / "guides" / "warm-start.md").read_text()
 WARM, CALLS = "integration/warm/test_warm_{}.py", "elastic/multiprocessing/test_warm_{}.py"
-PRELOAD, WORK, ENDINGS, LIKE_COLD, MODULES, NUMBERS, STREAMS, LATE, LEAVING, DIFFERENCES = (
+PRELOAD, WORK, ENDINGS, LIKE_COLD, MODULES, NUMBERS, STREAMS, LATE, ENDS, DIFFERENCES = (
     WARM.format(name)
     for name in (
         "preload", "at_work", "endings", "is_like_cold", "modules", "numbers", "streams", "late",
-        "leaving", "differences",
+        "ends", "differences",
     )
 )  # fmt: skip
 VARIABLES = WARM.format("variables")
 FUNCTIONS, PLAN = CALLS.format("functions"), CALLS.format("plan")
 STACKS = f"{DIFFERENCES}::test_what_stacks_are_asked_by_is_in_cold_workers_too"
-IN_A_WORKER = f"{PRELOAD}::test_where_only_a_worker_can_go_on_it_is_forked_there"
+IN_A_WORKER = f"{PRELOAD}::test_what_only_a_worker_can_import_is_left_to_each_of_them"
 LEFT_OUT = f"{PRELOAD}::test_what_leaves_something_behind_is_left_out_with_the_reason"
 SEES = f"{LIKE_COLD}::test_a_warm_worker_sees_what_python_shows"
 WRITES = f"{WORK}::test_programs_write_the_same"
@@ -53,7 +53,7 @@ SCRIPTS = {
         f"{PRELOAD}::test_what_a_preloaded_module_does_is_done_in_each_worker"
     ),
     "exit status, `sys.exit(…)`": f"{ENDINGS}::test_exits_are_the_same",
-    "files that are open at the end": f"{LEAVING}::test_what_a_program_does_at_its_end_is_done",
+    "files that are open at the end": f"{ENDS}::test_what_a_program_does_at_its_end_is_done",
     "unhandled exceptions": f"{ENDINGS}::test_errors_are_shown_in_the_same_way",
     "KeyboardInterrupt": f"{ENDINGS}::test_exits_are_the_same",
     "syntax errors, undecodable source": (
@@ -97,10 +97,10 @@ SCRIPTS = {
         f"{DIFFERENCES}::test_what_a_package_takes_when_it_is_imported_is_the_same_in_all_workers"
     ),
     "A package that seeds": f"{DIFFERENCES}::test_a_seed_that_a_package_sets_does_not_hold",
-    "A worker that was told to stop": f"{LEAVING}::test_what_was_preloaded_is_not_taken_apart",
     "A package that looks whether it was forked": (
         f"{DIFFERENCES}::test_who_looks_whether_it_was_forked_sees_it"
     ),
+    "One function of ours": f"{LIKE_COLD}::test_a_warm_worker_sees_what_a_cold_one_sees",
     "`gc.get_freeze_count()`": f"{DIFFERENCES}::test_what_was_preloaded_is_frozen",
     "`sitecustomize`": f"{DIFFERENCES}::test_what_sets_up_an_interpreter_ran_once_without_a_rank",
     "What workers import late is in": (

@@ -16,7 +16,7 @@ from holdfast.core.protocol.model import Term
 
 TYPE_CHECKING = False  # As in `typing`, without its import.
 if TYPE_CHECKING:
-    from holdfast.core.election.io import Lead
+    from holdfast.core.election import Lead
 
 
 class Beginning(Struct, frozen=True, omit_defaults=True):

@@ -1,15 +1,22 @@
-"""What the coordinator's core is told (events) and what it asks for (effects)."""
+"""What the coordinator's core is told (events) and what it asks for (effects).
+
+Those that another machine of the node takes, or asks for, are in `core.border`.
+"""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from msgspec import field
-
+from holdfast.core.border import Depose as Depose
+from holdfast.core.border import HandOverAsked as HandOverAsked
+from holdfast.core.border import Resign as Resign
+from holdfast.core.border import Retire as Retire
+from holdfast.core.border import Write as Write
+from holdfast.core.border import Written as Written
 from holdfast.core.coordinator.leases import NodeGone, NodeHeardAgain, NodeSuspected
-from holdfast.core.protocol.document import Ledger, NodeLimits
+from holdfast.core.protocol.document import NodeLimits
 from holdfast.core.protocol.messages import FromNode, ToNode
-from holdfast.core.protocol.model import Endpoint, Record, Term
+from holdfast.core.protocol.model import Record, Term
 
 Topic = Literal["", "restart", "re-form", "waiting"]
 """What an explanation is about: a round that follows at a charge or free of it, or a wait."""
@@ -24,20 +31,10 @@ class Heard(Record, frozen=True):
     message: FromNode
 
 
-class Written(Record, frozen=True):
-    """What `Write` asked for is safe: what waited for it may be said."""
-
-    version: int
-
-
 class LoopDelayed(Record, frozen=True):
     """The coordinator itself stood still for this long: a check that was due came late."""
 
     late_s: float
-
-
-class HandOverAsked(Record, frozen=True):
-    """The node that the coordinator lives on has nothing more to do for the job, and goes."""
 
 
 class OperatorAsked(Record, frozen=True):
@@ -63,17 +60,6 @@ class Tell(Record, frozen=True):
 
     node: str
     message: ToNode
-
-
-class Write(Record, frozen=True):
-    """Write this down, and say `Written`. A newer version makes an older one needless."""
-
-    version: int
-    ledger: Ledger
-    successors: tuple[str, ...] = ()
-    """Who should take over when this coordinator is lost, in this order."""
-    places: dict[str, Endpoint] = field(default_factory=dict)
-    """Where those, and its own node, can be dialled."""
 
 
 class Revoke(Record, frozen=True):
@@ -106,23 +92,6 @@ class Raise(Record, frozen=True):
     """Speak under this term from now on: nodes remember an earlier life of the job."""
 
     term: Term
-
-
-class Depose(Record, frozen=True):
-    """Somebody leads under a higher term: say nothing more."""
-
-    term: Term
-
-
-class Resign(Record, frozen=True):
-    """Somebody else should lead, and why; `leaves` if nothing runs on this node any more."""
-
-    reason: str
-    leaves: bool = False
-
-
-class Retire(Record, frozen=True):
-    """The job is over and everybody knows: the coordinator's host may go."""
 
 
 class WakeCoordinator(Record, frozen=True):

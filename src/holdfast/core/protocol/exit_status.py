@@ -11,7 +11,7 @@ Rules
 4. Whoever presses Ctrl-C wants an end: 130, everywhere.
 
 Kept free of imports: the command asks for these before it loads anything else. The table for users
-is `docs/exit-statuses.md`; a test compares the two.
+is `docs/reference/exit-statuses.md`; a test compares the two.
 """
 
 from __future__ import annotations

@@ -325,7 +325,7 @@ class StopRound(Record, frozen=True):
     goes_on: bool = False
     """Enough members are left who do not want to leave: the job is not at its end."""
     locate: bool = False
-    """Find out where each worker is before it is stopped (`core.node.locating`)."""
+    """Find out where each worker is before it is stopped (`core.features.hangs.node`)."""
     kind: EndingKind | None = None
     """What ended it; None for a round that is over already."""
 

@@ -21,7 +21,7 @@ import weakref
 from functools import partial
 from multiprocessing.process import BaseProcess
 
-from holdfast.processes.spawner import fork, spawner
+from holdfast.processes.spawner import spawner
 from holdfast.processes.spawner_process import SpawnerProcess, run_spawner
 from holdfast.processes.stdlib_only import linux, private_names
 from holdfast.processes.stdlib_only.private_messages import ForkYourself, Message
@@ -141,7 +141,7 @@ def _spawner_of_calls(calls: dict[str, BaseProcess]) -> type[spawner.Spawner]:
                 linux.set_title(title)
                 *standard_streams, reply = descriptors
                 linux.become_worker(parent, standard_streams, request.cpus)
-                fork.close_all(standard_streams)
+                spawner.close_all(standard_streams)
                 _renew_streams(request.own_streams)
                 code = _run(calls[request.name], reply)
             except BaseException:  # noqa: BLE001 - as above

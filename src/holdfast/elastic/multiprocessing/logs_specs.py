@@ -2,7 +2,7 @@
 
 A `LogsSpecs` is asked once for each start of a group: given the variables of its processes,
 `reify` says where every stream goes, makes the folders, and sets `TORCHELASTIC_ERROR_FILE`.
-The layout is the one of `processes.output.log_layout`.
+The layout is the one of `processes.output.run_folders`.
 
 In a `LogsDest` the empty path stands for this process's own stream, and `os.devnull` for
 nowhere. Streams under `tee_…` are shown as well as kept.
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.elastic.multiprocessing.std import Std, to_map
-from holdfast.processes.output.log_layout import (
+from holdfast.processes.output.run_folders import (
     FILTERED_FILES,
     STREAM_FILES,
     JobLogs,

@@ -34,7 +34,7 @@ from holdfast.processes.output.console import Console
 from holdfast.processes.output.log_files import LogFile
 from holdfast.processes.output.output import StreamPlan, Surroundings, open_planned
 from holdfast.processes.process_group import GroupMember, ProcessGroup
-from holdfast.processes.spawner.fork import close_all
+from holdfast.processes.spawner.spawner import close_all
 from holdfast.processes.spawner_process import SpawnerProcess
 from holdfast.processes.stdlib_only import private_messages as messages
 from holdfast.runtime.loop import Cancellable, EventLoop

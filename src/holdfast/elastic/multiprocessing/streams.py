@@ -7,7 +7,7 @@ import os
 from msgspec import Struct
 
 from holdfast.elastic.multiprocessing.logs_specs import LogsDest
-from holdfast.processes.output import destinations
+from holdfast.processes.output import stream_plans as destinations
 from holdfast.processes.output.stream_plans import StreamPlan, WorkerIdentity, pipe_bytes
 
 

@@ -27,7 +27,7 @@ from holdfast.core.protocol.preload_steps import module_of
 from holdfast.processes import environment
 from holdfast.processes.stdlib_only import private_names
 from holdfast.processes.zygote import function_imports, preload
-from holdfast.processes.zygote.reading.places import installed_folders
+from holdfast.processes.zygote.module_path import installed_folders
 
 OUR_OWN = ("holdfast", "msgspec", "cloudpickle")
 """What every worker imports for our sake, and soon has."""
@@ -56,8 +56,6 @@ class WarmPlan(Struct, frozen=True):
     always_set: tuple[str, ...]
     sys_path: tuple[str, ...]
     own_folders: tuple[str, ...]
-    argv: tuple[str, ...]
-    """The caller's, which a worker has while it imports the main module."""
     process_state: tuple[object, ...]
 
     @property
@@ -65,7 +63,7 @@ class WarmPlan(Struct, frozen=True):
         """The same for contexts that may share a zygote."""
         variables = tuple(sorted(self.environment.items()))
         what = (self.interpreter, self.options, self.steps, self.late, self.sets, self.per_worker)
-        return (*what, variables, self.always_set, self.sys_path, self.argv, self.process_state)
+        return (*what, variables, self.always_set, self.sys_path, self.process_state)
 
 
 def plan(
@@ -114,7 +112,6 @@ def _plan(
         always_set=tuple(n for n in differing if all(n in own for own in envs.values())),
         sys_path=path,
         own_folders=_own_folders(path, steps),
-        argv=tuple(prepared["sys_argv"]),
         process_state=_process_state(main, path),
     )
 

@@ -156,7 +156,6 @@ def to_fork(pooled: PooledSpawner, workers: list[messages.WarmWorker]) -> messag
         common=messages.InCommon(
             shared_env=plan.environment,
             spawner=pooled.spawner_pid,
-            argv_while_importing=plan.argv,
         ),
         workers=workers,
     )

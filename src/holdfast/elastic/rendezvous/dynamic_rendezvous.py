@@ -53,7 +53,7 @@ from holdfast.elastic.rendezvous.settings import (
 )
 from holdfast.elastic.rendezvous.shared_state import Seat
 from holdfast.elastic.rendezvous.store import CoordinatorStore, PrefixStore
-from holdfast.node.secrets import Secrets, security_of
+from holdfast.engine.secrets import Secrets, security_of
 from holdfast.registers.register import Register
 
 __all__ = [

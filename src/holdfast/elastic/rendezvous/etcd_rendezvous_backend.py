@@ -8,27 +8,28 @@ from typing import Any, TypeVar
 
 from holdfast.core.policy.config import ETCD_PORT
 from holdfast.core.policy.rendezvous_settings import read
+from holdfast.core.protocol.endpoint import Endpoint
 from holdfast.elastic.rendezvous.api import (
     RendezvousConnectionError,
     RendezvousParameters,
     RendezvousStateError,
 )
 from holdfast.elastic.rendezvous.dynamic_rendezvous import RendezvousBackend, Token
-from holdfast.elastic.rendezvous.etcd_client import EtcdClient
 from holdfast.elastic.rendezvous.etcd_store import KEEP_S, EtcdStore, settings_of
 from holdfast.elastic.rendezvous.settings import READ_TIMEOUT_S, given_in
 from holdfast.elastic.rendezvous.utils import parse_rendezvous_endpoint, told_as_value_errors
 from holdfast.registers.etcd_v2 import EtcdV2Register
-from holdfast.registers.register import RegisterRefused, RegisterUnreachable
+from holdfast.registers.register import RegisterRefused, RegisterSettings, RegisterUnreachable
 
 __all__ = ["EtcdRendezvousBackend", "create_backend"]
 
 T = TypeVar("T")
+CERTIFICATES = {"ssl_cert": "cert", "ssl_cert_key": "key", "ca_cert": "cacert"}
 KEY_PREFIX, STORE_PREFIX = "/torch/elastic/rendezvous", "/torch/elastic/store"
 
 
 class EtcdRendezvousBackend(RendezvousBackend):
-    """One key of the etcd that `client` asks, an `EtcdClient` or a `Client` of python-etcd."""
+    """One key of the etcd that `client` asks: a `Client` of python-etcd, or settings of ours."""
 
     def __init__(
         self, client: Any, run_id: str, key_prefix: str | None = None, ttl: int | None = None
@@ -72,17 +73,12 @@ def create_backend(params: RendezvousParameters) -> tuple[EtcdRendezvousBackend,
     """
     given = given_in(params)
     with told_as_value_errors():
-        timeout_s = read(given, "read_timeout") or READ_TIMEOUT_S
-        protocol = read(given, "protocol") or "http"
+        options = {
+            "protocol": read(given, "protocol") or "http",
+            "read_timeout": str(read(given, "read_timeout") or READ_TIMEOUT_S),
+        }
+    options |= {ours: given[theirs] for theirs, ours in CERTIFICATES.items() if theirs in given}
     host, port = parse_rendezvous_endpoint(params.endpoint, ETCD_PORT)
-    certificate, key = given.get("ssl_cert"), given.get("ssl_cert_key")
-    client = EtcdClient(
-        host,
-        port,
-        read_timeout=timeout_s,
-        protocol=protocol,
-        cert=(certificate, key) if certificate and key else certificate,
-        ca_cert=given.get("ca_cert"),
-    )
-    backend = EtcdRendezvousBackend(client, params.run_id, KEY_PREFIX)
-    return backend, EtcdStore(client, STORE_PREFIX)
+    settings = RegisterSettings("etcd-v2", str(Endpoint(host, port)), "", options)
+    backend = EtcdRendezvousBackend(settings, params.run_id, KEY_PREFIX)
+    return backend, EtcdStore(settings, STORE_PREFIX)

@@ -14,9 +14,8 @@ import socket
 import tempfile
 import time
 from subprocess import Popen, TimeoutExpired
-from typing import TextIO
+from typing import Any, TextIO
 
-from holdfast.elastic.rendezvous.etcd_client import EtcdClient
 from holdfast.processes.host.reserved_ports import ReservedPort
 
 __all__ = ["EtcdServer", "stop_etcd"]
@@ -51,9 +50,14 @@ class EtcdServer:
     def get_endpoint(self) -> str:
         return f"{HOST}:{self._port}"
 
-    def get_client(self) -> EtcdClient:
-        """A client of this server, for a backend, a store, or to ask it oneself."""
-        return EtcdClient(HOST, self._port, read_timeout=READ_TIMEOUT_S)
+    def get_client(self) -> Any:
+        """A `Client` of the package python-etcd, for a backend, a store, or to ask it oneself."""
+        try:
+            from etcd import Client
+        except ModuleNotFoundError:
+            needs = "EtcdServer.get_client needs a package: pip install python-etcd"
+            raise ModuleNotFoundError(needs, name="etcd") from None
+        return Client(host=HOST, port=self._port, read_timeout=READ_TIMEOUT_S)
 
     def start(
         self, timeout: int = 60, num_retries: int = 3, stderr: int | TextIO | None = None

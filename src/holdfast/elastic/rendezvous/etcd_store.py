@@ -18,7 +18,6 @@ from urllib.parse import quote, urlsplit
 
 from msgspec.structs import replace
 
-from holdfast.elastic.rendezvous.etcd_client import EtcdClient
 from holdfast.elastic.rendezvous.store import Span, Store, StoreError, StoreTimeoutError
 from holdfast.registers.etcd_v2 import EtcdV2Register
 from holdfast.registers.register import (
@@ -29,7 +28,7 @@ from holdfast.registers.register import (
 )
 from holdfast.store.client import Value
 
-__all__ = ["EtcdClient", "EtcdStore"]
+__all__ = ["EtcdStore"]
 
 KEEP_S = 7200.0
 TIMEOUT_S = 300.0
@@ -38,14 +37,14 @@ NONCE_BYTES = 8
 
 
 def settings_of(client: Any, prefix: str, name: str, keep_s: float = KEEP_S) -> RegisterSettings:
-    """The register `prefix/name` of the etcd that a client asks, ours or one of python-etcd."""
-    given = client.settings if isinstance(client, EtcdClient) else _settings_of_another(client)
+    """The register `prefix/name` of an etcd, given by a client of python-etcd or by settings."""
+    given = client if isinstance(client, RegisterSettings) else _settings_of_client(client)
     options = {**given.options, "etcd_prefix": prefix.rstrip("/") or "/"}
     return replace(given, run_id=name, options=options, call_timeout_s=CALL_S, keep_s=keep_s)
 
 
-def _settings_of_another(client: Any) -> RegisterSettings:
-    """All servers that a client of python-etcd knows, and how it proves itself to them."""
+def _settings_of_client(client: Any) -> RegisterSettings:
+    """All servers that a client knows, and how it proves itself to them."""
     places = [urlsplit(uri).netloc for uri in (client.base_uri, *_other_uris(client))]
     files = getattr(client.http, "connection_pool_kw", {})
     found = {"cert": "cert_file", "key": "key_file", "cacert": "ca_certs"}

@@ -6,7 +6,7 @@
 
 Settings are those of `--rdzv-conf` (`core.policy.rendezvous_settings`). For `holdfast` any other is
 an error; elsewhere it may be meant for somebody else, and is left alone. Where secrets are found is
-in `node.secret_sources`.
+in `engine.secrets`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.elastic.rendezvous.api import RendezvousParameters
 from holdfast.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
 from holdfast.elastic.rendezvous.settings import given_in, job_config, settings_from
 from holdfast.elastic.rendezvous.utils import told_as_value_errors
-from holdfast.node.secret_sources import read_secrets
+from holdfast.engine.secrets import read_secrets
 
 __all__ = ["create_handler"]
 

@@ -19,7 +19,8 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
-from holdfast.core.node.io import (
+from holdfast.core.node import NodeState, Phase, alive
+from holdfast.core.node_io import (
     AllGone,
     ClosingAsked,
     CoordinatorLost,
@@ -39,17 +40,16 @@ from holdfast.core.node.io import (
     Told,
     WorkerExited,
 )
-from holdfast.core.node.state import NodeState, Phase, alive
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.errors import HoldfastError
 from holdfast.core.protocol.messages import CloseJob, StandBy, ToNode
 from holdfast.core.protocol.model import Endpoint, ErrorDetail, ExitStatus, Outcome
 from holdfast.elastic.rendezvous.shared_state import Seat, SharedState
-from holdfast.node.engine import Engine
-from holdfast.node.meeting import Means, add_network
-from holdfast.node.ports import Ports
-from holdfast.node.secrets import Secrets
+from holdfast.engine.engine import Engine
+from holdfast.engine.network import Means, add_network
+from holdfast.engine.ports import Ports
+from holdfast.engine.secrets import Secrets
 from holdfast.processes.host.reserved_ports import ReservedPort
 from holdfast.processes.stdlib_only import linux
 from holdfast.registers.register import Register
@@ -61,8 +61,7 @@ from holdfast.transport.tether_end import reset_tether
 if TYPE_CHECKING:
     from holdfast.core.coordinator.bootstrap import Beginning
     from holdfast.core.coordinator.liveness import Liveness
-    from holdfast.core.election.io import ElectionEffect, ElectionEvent
-    from holdfast.core.election.state import ElectionState
+    from holdfast.core.election import ElectionEffect, ElectionEvent, ElectionState
 
 log = logging.getLogger(__name__)
 
@@ -177,8 +176,8 @@ class MemberNode:
         if isinstance(event, Told):
             self._note(event.message)
         self._level = logging.WARNING if isinstance(event, TROUBLE) else logging.INFO
-        if self.shared.is_in_touch != self.state.connected:
-            self.shared.show(is_in_touch=self.state.connected)
+        if self.shared.is_in_touch != self.state.link.connected:
+            self.shared.show(is_in_touch=self.state.link.connected)
 
     def began(self, at: float, beginning: Beginning) -> None:
         pass
@@ -290,9 +289,11 @@ class MemberNode:
         self._is_waiting = False
         given = effect.assignment
         store = self._engine.link.store_address if self._engine is not None else None
+        round = self.state.round
         assert store is not None, "a round was announced by nobody"
+        assert round is not None, "workers start in no round"
         seat = Seat(
-            self.state.instance,
+            round.instance,
             given.round,
             given.group_rank,
             given.group_size,

@@ -30,7 +30,7 @@ from holdfast.core.protocol.errors import HoldfastError
 from holdfast.core.protocol.model import Outcome
 from holdfast.elastic.rendezvous.member_node import MemberNode
 from holdfast.elastic.rendezvous.shared_state import Seat, SharedState
-from holdfast.node.secrets import Secrets
+from holdfast.engine.secrets import Secrets
 from holdfast.registers.register import Register
 
 WITHOUT_CONTACT_S = 5.0
@@ -69,7 +69,7 @@ class Membership(SharedState):
     @property
     def is_hosting(self) -> bool:
         """Whether this node is the coordinator."""
-        return self._node.state.hosting
+        return self._node.state.link.hosting
 
     def wait_until_wanted(self, timeout_s: float) -> bool:
         """Wait for `is_wanted`; whether it is."""

@@ -32,8 +32,7 @@ from holdfast.elastic.rendezvous.settings import (
     settings_from,
 )
 from holdfast.elastic.rendezvous.utils import static_master, told_as_value_errors
-from holdfast.node.secret_sources import read_secrets
-from holdfast.node.secrets import Secrets
+from holdfast.engine.secrets import Secrets, read_secrets
 
 __all__ = ["StaticTCPRendezvous", "create_rdzv_handler"]
 

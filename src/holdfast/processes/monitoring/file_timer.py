@@ -1,14 +1,16 @@
-"""PyTorch's file timer, served by the agent (`TORCHELASTIC_ENABLE_FILE_TIMER=1`).
+"""PyTorch's file timer (`TORCHELASTIC_ENABLE_FILE_TIMER=1`): its named pipe, and its server.
 
 Rules
+- A request is one line of JSON, short enough that the pipe takes it whole: requests of several
+  workers are never mixed up. A line that means nothing is no request.
+- The pipe can be opened and written by this user only, and is gone when the agent is done.
 - A timer is a worker's, or a child's of a worker's: a request that names any other process ends
-  nobody.
-- One that runs out is a deadline like any other: the worker is ended once its stack is kept, and
-  fails with the scope's name. One that asks for no signal ends nobody.
-- The pipe is gone when the agent is done. Making and removing it is for a lane; nothing here waits.
+  nobody. One that runs out is a deadline like any other: the worker is ended once its stack is
+  kept, and fails with the scope's name. One that asks for no signal ends nobody.
 
 Its times are those of the wall clock, because the client sends such: a clock that is set forward
-ends a scope too soon. `holdfast.expires` has no such trouble.
+ends a scope too soon. `holdfast.expires` has no such trouble. The server of the API
+(`holdfast.elastic.timer`) reads the same pipe.
 """
 
 from __future__ import annotations
@@ -19,13 +21,72 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from tempfile import gettempdir
+from typing import Annotated
 
 import msgspec
 
 from holdfast.processes.output.log_files import Lane
 from holdfast.processes.stdlib_only import linux
-from holdfast.processes.timer_pipe import TimerLine, TimerPipe, make_pipe, read_line, remove_pipe
 from holdfast.runtime.loop import Cancellable, Loop
+
+LINE_LIMIT = 1 << 16
+
+
+class TimerLine(msgspec.Struct):
+    """A request as it is written: until when, in seconds since 1970; below 0 gives it back."""
+
+    pid: Annotated[int, msgspec.Meta(ge=-(1 << 31), lt=1 << 31)]
+    scope_id: str
+    expiration_time: float
+    signal: Annotated[int, msgspec.Meta(ge=-(1 << 31), le=64)]
+
+
+_lines = msgspec.json.Decoder(TimerLine)
+"""Made here, in one thread: msgspec crashes if two threads first meet a type at the same time."""
+
+
+def read_line(line: bytes) -> TimerLine:
+    """Raises `msgspec.DecodeError` for what is no request."""
+    return _lines.decode(line)
+
+
+def make_pipe(path: str) -> None:
+    """In place of whatever was there."""
+    remove_pipe(path)
+    os.mkfifo(path, 0o600)
+
+
+def remove_pipe(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass  # Nothing there is what is wanted.
+
+
+class TimerPipe:
+    """The reading end."""
+
+    def __init__(self, path: str) -> None:
+        # Opened for writing too: so there always is a writer, and never an end of the file.
+        self.descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._rest = b""
+
+    def lines(self) -> list[bytes]:
+        """What is there to read, without waiting."""
+        read = bytearray(self._rest)
+        try:
+            while received := os.read(self.descriptor, 1 << 16):
+                read += received
+        except BlockingIOError:
+            pass  # All is read.
+        *lines, self._rest = bytes(read).split(b"\n")
+        if len(self._rest) > LINE_LIMIT:
+            self._rest = b""
+        return lines
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
 
 VARIABLE = "TORCHELASTIC_TIMER_FILE"
 GENERATIONS = 8

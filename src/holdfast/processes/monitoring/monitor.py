@@ -4,11 +4,10 @@ Workers say how far they are in their pages (`worker.page`), where it wakes nobo
 of each comes over the channel, at once; from then on the pages are read as often as a heartbeat is
 sent, and when a worker has ended, so that its last word is told before its end.
 
-Hangs are checked for once a minute (`monitoring.hang_checks`), more often where `--hang-after` is
+Hangs are checked for once a minute (`monitoring.checks`), more often where `--hang-after` is
 short. Where they are is asked of the workers themselves (`monitoring.stacks`): when they are
-suspected of a hang, and when somebody wants to know.
-
-How far each of them is and how fast, for whoever shows it, is `Monitor.standings`.
+suspected of a hang, and when somebody wants to know. A worker that is beyond a time that the user
+has set (`Limit`, `Oversight`) is ended for it.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from holdfast.core.node.io import (
+from holdfast.core.node_io import (
     DeadlineMissed,
     NodeEvent,
     StallFound,
@@ -49,10 +48,50 @@ if TYPE_CHECKING:
     from holdfast.core.policy.stragglers import PaceWatch
     from holdfast.core.policy.stuck import StuckFinding
     from holdfast.processes.monitoring import stacks
-    from holdfast.processes.monitoring.hang_checks import HangChecks
-    from holdfast.processes.monitoring.limits import Limit
-    from holdfast.processes.monitoring.stuck_checks import StuckChecks
+    from holdfast.processes.monitoring.checks import HangChecks, StuckChecks
 
+IsLate = Callable[[Sign | None, int | None], bool]
+"""Whether a worker with this sign, and this last step, is beyond the limit."""
+
+
+class Limit(Struct, frozen=True):
+    """A time from the start of a round's workers on, and who is too late then."""
+
+    after_s: float
+    words: str
+    is_late: IsLate
+    is_final: bool = False
+    """Another round would be beyond it, too."""
+
+
+def limits_of(oversight: Oversight, run_left_s: float | None) -> list[Limit]:
+    """Those that were set. `run_left_s` is what is left of the time for the whole run."""
+    found = []
+    if oversight.start_s is not None:
+        words = f"the time to its first sign (--start-timeout {oversight.start_s:g})"
+        found.append(Limit(oversight.start_s, words, _has_said_nothing))
+    if oversight.first_step_s is not None:
+        words = f"the time to the first step (--first-step-timeout {oversight.first_step_s:g})"
+        found.append(Limit(oversight.first_step_s, words, _has_made_no_step))
+    if run_left_s is not None:
+        words = f"the time of the whole run (--run-timeout {oversight.run_s:g})"
+        found.append(Limit(max(0.0, run_left_s), words, _always, is_final=True))
+    return found
+
+
+def _has_said_nothing(sign: Sign | None, step: int | None) -> bool:
+    return sign is None and step is None
+
+
+def _has_made_no_step(sign: Sign | None, step: int | None) -> bool:
+    return step is None and (sign is None or sign.step is None)
+
+
+def _always(sign: Sign | None, step: int | None) -> bool:
+    return True
+
+
+if TYPE_CHECKING:
     OnStacks = Callable[[stacks.StackSnapshot | None], None]
     """None where no worker runs."""
     WantsNative = Callable[[stacks.StackSnapshot], bool]
@@ -304,8 +343,6 @@ class Monitor:
         self._post(DeadlineMissed(*of, deadline, place, file, is_final))
 
     def _set_limits(self) -> None:
-        from holdfast.processes.monitoring.limits import limits_of
-
         self._limit_timers = [
             self._means.loop.call_later(limit.after_s, self._limit_over, limit)
             for limit in limits_of(self._round.oversight, self._round.run_left_s)
@@ -446,7 +483,7 @@ class Monitor:
             return
         if self._stuck_checks is None:
             from holdfast.core.policy.stuck import StuckLimits
-            from holdfast.processes.monitoring.stuck_checks import StuckChecks
+            from holdfast.processes.monitoring.checks import StuckChecks
 
             watched = self._round.oversight
             terms = StuckLimits(watched.hang_after_s, watched.stuck_s, watched.stuck_check_s)
@@ -459,7 +496,7 @@ class Monitor:
 
     def _begin_hang_checks(self) -> HangChecks:
         from holdfast.core.policy.hangs import HangTerms
-        from holdfast.processes.monitoring.hang_checks import HangChecks
+        from holdfast.processes.monitoring.checks import HangChecks
 
         watched = self._round.oversight
         terms = HangTerms(watched.hang_after_s, watched.hang_unsaid_s, watched.hang_check_s)
@@ -520,16 +557,12 @@ def places_told(groups: Iterable[StackGroup]) -> tuple[FrameGroup, ...]:
 
 def _keep_record(environ: Mapping[str, str], worker: Watched, folder: Path) -> None:
     """In a lane."""
-    from holdfast.processes.monitoring import flight_records
+    from holdfast.processes.monitoring.stacks import keep
 
-    flight_records.keep(environ, worker.rank, worker.born_at, folder)
+    keep(environ, worker.rank, worker.born_at, folder)
 
 
 def load() -> bool:
     """In a lane: import what looks need, for whoever looks later."""
-    import holdfast.core.policy.standings
-    import holdfast.core.policy.stragglers
-    import holdfast.processes.monitoring.hang_checks
-    import holdfast.processes.monitoring.stuck_checks  # noqa: F401 - for whoever looks later
 
     return True

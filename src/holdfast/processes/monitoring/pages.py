@@ -17,7 +17,7 @@ import time
 from msgspec import Struct
 
 from holdfast.core.protocol.bounds import clean
-from holdfast.processes.sealed_memory import sealed_memory
+from holdfast.processes.saving_page import sealed_memory
 from holdfast.worker import page as layout
 
 LOOKS = 8

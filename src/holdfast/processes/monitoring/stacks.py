@@ -5,9 +5,11 @@ appends the stacks of its threads to memory of ours when it gets a signal. The s
 process only while it is pinned, below our spawner and catching it. Nobody tells when a handler is
 done, so what it wrote is read when it has not grown between two looks. Who has not answered by then
 is looked at with py-spy, where that is installed (`monitoring.debugger`), else described by what
-the kernel says of it alone. A timer in each worker that writes its stack unasked (`faulthandler`'s
-`dump_traceback_later`) would be a thread of ours in every program: Python then warns of each fork
-that the program makes, and the one timer there is may be the program's own.
+the kernel says of it alone.
+
+PyTorch's flight record of a rank's collectives is kept beside the stacks, under another name than
+the one that the next attempt writes over. It is a pickle, so it is copied and never opened here: to
+unpickle is to run whatever a file says.
 
 What touches /proc is done in a lane: a process that is stuck may hold up whoever looks at it.
 """
@@ -17,8 +19,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import stat
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,12 +42,52 @@ from holdfast.core.policy.stacks import (
 )
 from holdfast.processes.monitoring import kernel
 from holdfast.processes.monitoring.debugger import Debugger
-from holdfast.processes.monitoring.flight_records import keep
 from holdfast.processes.monitoring.stack_files import SIGNAL, StackFiles, StackMeans
 from holdfast.processes.stdlib_only import linux
 
 if TYPE_CHECKING:
     from holdfast.processes.monitoring.monitor import Watched
+
+PREFIX_VARIABLES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+"""The newer one first, as PyTorch has it: a path to which the rank is added."""
+SIZE_MOST = 256 << 20
+BLOCK = 1 << 20
+
+
+def keep(environ: Mapping[str, str], rank: int, since: float, folder: Path) -> str:
+    """Copy what was written for this rank since then, by this user; the copy's path, or nothing."""
+    for prefix in _prefixes(environ):
+        with suppress(OSError):
+            if _copy(f"{prefix}{rank}", since, folder / f"flight_record_rank_{rank}"):
+                return str(folder / f"flight_record_rank_{rank}")
+    return ""
+
+
+def _prefixes(environ: Mapping[str, str]) -> list[str]:
+    """Where PyTorch writes: what is set, else its own places, of today and of earlier versions."""
+    named = [environ[name] for name in PREFIX_VARIABLES if environ.get(name)]
+    if named:
+        return named
+    cache = environ.get("XDG_CACHE_HOME") or f"{environ.get('HOME', '')}/.cache"
+    return [f"{cache}/torch/comm_lib_trace_rank_", "/tmp/nccl_trace_rank_"]
+
+
+def _copy(source: str, since: float, target: Path) -> bool:
+    """Nobody else's file, none of an earlier job, and nothing that is no file."""
+    reader = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        found = os.fstat(reader)
+        is_ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+        if not is_ours or found.st_mtime < since or not 0 < found.st_size <= SIZE_MOST:
+            return False
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with open(target, "wb") as copy:
+            while block := os.read(reader, BLOCK):
+                copy.write(block)
+    finally:
+        os.close(reader)
+    return True
+
 
 LOOK_AGAIN_S = 0.03
 PATIENCE_S = 1.0

@@ -4,13 +4,12 @@ Rules
 - The flags of an inherited descriptor are never changed: its description is shared with the
   shell and with every other program on that terminal or pipe.
 - What is written to one destination appears there in the order of the calls, also when
-  stdout and stderr are the same terminal, pipe or file.
-- What one source writes never continues a line that another source began: a newline comes
-  in between.
+  stdout and stderr are the same terminal, pipe or file. What one source writes never continues a
+  line that another source began.
 - A destination that is gone swallows what is meant for it; nobody else is disturbed.
 
-How it works. Behind each distinct destination stands an `Outlet` with one queue. How it
-transmits depends on what is there:
+Behind each distinct destination stands an `Outlet` with one queue. How it transmits depends on
+what is there:
 
     pipe, terminal        opened a second time through /proc, for a description of our own
                           that does not block
@@ -20,21 +19,24 @@ transmits depends on what is there:
                           offset; in a lane for disk work, where there is one (`use_lane`)
     other device          the inherited descriptor: these wait for nobody
 
-What does not go out at once is queued and follows when the loop says there is room. The
-queue has no limit of its own: those who can wait (readers of workers' pipes) ask
-`congested` before they bring more; those who cannot (the last words of a dead worker) just
-write.
+What does not go out at once is queued without a limit. Those who can wait (readers of workers'
+pipes) ask `congested` before they bring more; those who cannot (the last words of a dead worker)
+just write. A console that has taken nothing for `UNREAD_S` while so much waits is one that nobody
+reads. A writer whose text is in a file too then need not wait: it tells how much it leaves out
+(`leave_out`), and that is said in its place once the queue has become short again.
 
-A console that has taken nothing for `UNREAD_S` while so much waits is one that nobody reads:
-Ctrl-S, a pager that stands still. A writer whose text is in a file too then need not wait: it tells
-how much it leaves out (`leave_out`), and that is said in its place once the queue has become
-short again. A console that is only slow is waited for.
+The `Footer` is one line below all output on a terminal. Before anything else is written it is taken
+away. It is drawn only below a line that has ended, or below an open one that is plain text (a
+progress bar), between whole characters and control sequences, and not any more once somebody has
+moved the cursor, until `begin_anew`. A terminal that got narrower may have wrapped it: the cursor
+waits at its beginning, or above it, so that all from there on can be cleared.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import select
 import socket
 import stat
@@ -43,12 +45,13 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from holdfast.core.policy.config import Output
+from holdfast.core.protocol.bounds import clean
 from holdfast.runtime.loop import Cancellable, Loop
 
 if TYPE_CHECKING:
-    from holdfast.processes.output.footer import Footer
     from holdfast.processes.output.log_files import Lane
 
 CONGESTED_BYTES = 4 * 1024 * 1024
@@ -382,3 +385,110 @@ def _when_ready(descriptor: int) -> Transmit:
         return os.write(descriptor, view[:_GATED_WRITE_BYTES])
 
     return transmit
+
+
+_SEQUENCE = re.compile(rb"\x1b\[[0-9;:]*[mK]")
+"""Colours, and clearing what is left of a line: these leave the cursor where it is."""
+_UNFINISHED = re.compile(rb"\x1b(\[[0-9;:?]*)?\Z")
+
+_CLEAR_HERE = b"\x1b[J"
+_CLEAR_BELOW = b"\x1b7\x1b[B\r\x1b[J\x1b8"
+_GO_BELOW = b"\x1bD\x1b[A\x1b7\x1b[B\r\x1b[2K"
+"""A row below is made if there is none, without leaving the column; then down to it."""
+_COME_BACK = b"\x1b8"
+
+
+class Footer:
+    """The line, and what is known of the terminal above it."""
+
+    def __init__(self) -> None:
+        self._text = b""
+        self._shown: Literal["", "here", "below"] = ""
+        self._moves = False
+        self._carried = b""
+        """The beginning of a control sequence, or of a character, whose end is to come."""
+
+    def around(self, data: bytes, line_open: bool) -> bytes:
+        """What to write for `data`, so that the line stays below it."""
+        taken_away = self._take_away()
+        self._look(data)
+        return taken_away + data + self._draw(line_open)
+
+    def show(self, text: bytes, line_open: bool) -> bytes:
+        """What to write so that the line says this from now on."""
+        if text == self._text and self._shown:
+            return b""
+        taken_away = self._take_away()
+        self._text = text
+        return taken_away + self._draw(line_open)
+
+    def hide(self) -> bytes:
+        """What to write so that there is no such line any more."""
+        self._text = b""
+        return self._take_away()
+
+    def begin_anew(self) -> None:
+        """The process that moved the cursor is gone."""
+        self._moves = False
+        self._carried = b""
+
+    def _take_away(self) -> bytes:
+        shown, self._shown = self._shown, ""
+        if not shown:
+            return b""
+        return _CLEAR_HERE if shown == "here" else _CLEAR_BELOW
+
+    def _draw(self, line_open: bool) -> bytes:
+        if not self._text or self._moves or self._carried:
+            return b""
+        self._shown = "below" if line_open else "here"
+        if line_open:
+            return _GO_BELOW + self._text + _COME_BACK
+        return self._text + b"\r"
+
+    def _look(self, data: bytes) -> None:
+        """See whether the cursor is moved, and whether all that was begun is whole."""
+        if self._moves:
+            return
+        seen = self._carried + data
+        unfinished = _UNFINISHED.search(seen)
+        self._carried = unfinished[0] if unfinished else _cut_character(seen)
+        if b"\x1b" in seen or b"\x0b" in seen or b"\x0c" in seen:
+            whole = seen[: len(seen) - len(self._carried)]
+            self._moves = bool(_MOVES_PLAINLY.search(_SEQUENCE.sub(b"", whole)))
+
+
+_MOVES_PLAINLY = re.compile(rb"[\x1b\x0b\x0c]")
+
+
+def _cut_character(data: bytes) -> bytes:
+    """The bytes at the end that begin a character of UTF-8 and do not end it."""
+    for back in range(1, min(4, len(data)) + 1):
+        byte = data[-back]
+        if byte < 0x80:
+            return b""
+        if byte >= 0xC0:
+            wanted = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return data[-back:] if back < wanted else b""
+    return b""
+
+
+NAME = "holdfast: "
+
+
+def stamp(output: Output) -> str:
+    """What stands before a line of ours."""
+    if not output.timestamps:
+        return ""
+    seconds, milliseconds = divmod(round(time.time() * 1000), 1000)
+    return f"{time.strftime('%H:%M:%S', time.localtime(seconds))}.{milliseconds:03d} "
+
+
+def own_line(output: Output, text: str, node: str = "") -> str:
+    """A sentence as a line. Much of what is said comes from other machines: it stays one line."""
+    if not output.json:
+        return f"{stamp(output)}{NAME}{clean(text)}\n"
+    import msgspec
+
+    said = {"at": round(time.time(), 3), "kind": "said", "words": clean(text), "by": node}
+    return msgspec.json.encode(said).decode() + "\n"

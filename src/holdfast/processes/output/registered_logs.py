@@ -32,15 +32,20 @@ from typing import Any
 from holdfast.core.policy.config import JobConfig, Output
 from holdfast.core.protocol.errors import UsageError
 from holdfast.processes import environment
-from holdfast.processes.output.destinations import Destination, filtered_files, kept_files, place_in
-from holdfast.processes.output.log_layout import JobLogs
-from holdfast.processes.output.round_logs import (
+from holdfast.processes.output.run_folders import JobLogs
+from holdfast.processes.output.stream_plans import (
+    STDERR,
+    STDOUT,
+    Destination,
     Environments,
     LogsRefused,
     RoundLogs,
+    StreamDestination,
+    filtered_files,
     filtered_streams,
+    kept_files,
+    place_in,
 )
-from holdfast.processes.output.stream_plans import STDERR, STDOUT, StreamDestination
 from holdfast.worker.error_file import VARIABLE as ERROR_FILE
 
 GROUP = "torchrun.logs_specs"

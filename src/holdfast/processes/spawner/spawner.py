@@ -1,4 +1,4 @@
-"""The spawner: parent of every worker, and the one who leaves nothing behind.
+"""The spawner: parent of every worker, which leaves nothing behind.
 
 Rules
 1. Single-threaded, standard library only, never runs user code, never busy: it waits in
@@ -16,10 +16,15 @@ Rules
    it is our own unreaped child, or pinned by a pidfd and seen below us while pinned. A process
    of another user (after `sudo`) may not be signalled at all: it is named, and left.
 
-It is started as a script (`spawner_entry.py`), so it imports nothing of Holdfast but its
-other small processes.
+The guardian is a process between a spawner and a caller that merely uses our library, and must not
+be made a subreaper: it would get orphans that are none of ours. It only waits; when the spawner is
+killed it cleans up, and ends as the spawner did. When it is killed itself, a pipe that only it
+holds ends, by which the spawner ends too, with all that is below it.
 
-What it is asked and what it answers is in `private_messages.py`.
+    caller ── guardian ── spawner ── workers
+
+It is started as a script (`spawner_entry.py`), so it imports nothing of Holdfast but its
+other small processes. What it is asked and what it answers is in `private_messages.py`.
 """
 
 from __future__ import annotations
@@ -30,14 +35,83 @@ import selectors
 import signal
 import socket
 
-from holdfast.processes.spawner import fork, guardian, zygote_process
-from holdfast.processes.spawner.fork import close_all
+from holdfast.processes.spawner import zygote_process
 from holdfast.processes.stdlib_only import linux, wire
 from holdfast.processes.stdlib_only import private_messages as messages
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+def fork_shielded() -> int:
+    """Fork a child that no signal reaches before it has reset what we ignore.
+
+    Else one that is sent right after the fork would be lost on it. It lifts the shield
+    itself (`linux.reset_signals`), and what was sent meanwhile is delivered then.
+    """
+    before = linux.block_signals()
+    pid = -1
+    try:
+        pid = os.fork()
+    finally:
+        if pid != 0:
+            linux.unblock_signals(before)
+    return pid
+
+
+def become_command(request: messages.Execute, stdio: list[int], parent: int) -> None:
+    """In the child: turn into the command. Never returns."""
+    try:
+        split = len(stdio) - len(request.keep)
+        kept = linux.moved_above(stdio[split:], request.keep)
+        linux.become_worker(parent, stdio[:split], request.cpus)
+        linux.permit_agent(request.env)
+        for descriptor, number in zip(kept, request.keep, strict=True):
+            os.dup2(descriptor, number)
+        os.execvpe(request.argv[0], request.argv, request.env)
+    except OSError as error:
+        code = 127 if isinstance(error, FileNotFoundError) else 126
+        words = f"holdfast: cannot run {request.argv[0]}: {error.strerror}\n"
+        os.write(2, words.encode("utf-8", "surrogateescape"))
+        os._exit(code)
+    finally:
+        os._exit(125)
+
+
+def close_all(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def run_under_guardian() -> int:
+    """Go on as the child of a guardian; returns a descriptor that ends when it does."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # Else the kernel may reap, and not tell.
+    linux.set_subreaper()
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(writing)
+        return reading
+    try:
+        os.close(reading)  # First, so that one is free by which the others can be listed.
+        guard(pid, writing)
+    finally:
+        os._exit(1)
+
+
+def guard(spawner: int, writing: int) -> None:
+    """Wait for the spawner's end, kill what it left, and end in the same way."""
+    linux.set_title("holdfast-guard")
+    linux.close_all_but(writing)  # The spawner's socket among them: its end must be seen.
+    _, status = os.waitpid(spawner, 0)
+    linux.kill_all_below(os.getpid())
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        os._exit(code)
+    with contextlib.suppress(OSError):
+        signal.signal(-code, signal.SIG_DFL)
+    os.kill(os.getpid(), -code)
 
 
 class ZygoteChild:
@@ -156,7 +230,7 @@ class Spawner:
 
     def execute(self, request: messages.Execute, descriptors: list[int]) -> None:
         def become(parent: int) -> None:
-            fork.become_command(request, descriptors, parent)
+            become_command(request, descriptors, parent)
 
         if not self.refuses_to_start([request.name], descriptors):
             self.fork_worker(request.name, become, descriptors)
@@ -165,7 +239,7 @@ class Spawner:
         """Fork a worker, which becomes what it is to be, told its parent's pid; and say so."""
         parent = os.getpid()
         try:
-            pid = fork.fork_shielded()
+            pid = fork_shielded()
         except OSError as error:
             self.say(messages.ForkFailed(name=name, error=str(error)))
         else:
@@ -467,7 +541,7 @@ def main(
     with contextlib.suppress(PermissionError):
         os.setsid()
     signal.pthread_sigmask(signal.SIG_SETMASK, set())
-    guard = guardian.run_under_guardian() if guarded else None
+    guard = run_under_guardian() if guarded else None
     linux.set_title("holdfast-spawn")
     spawner = kind(socket.socket(fileno=descriptor))
     if guard is not None:

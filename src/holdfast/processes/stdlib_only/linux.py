@@ -55,11 +55,6 @@ class ProcessEntry:
         self.name = name
 
 
-def flush_c_streams() -> None:
-    """Write out what libraries have printed with the streams of C, and is in a buffer."""
-    _libc.fflush(None)
-
-
 def _prctl(option: int, *arguments: int) -> bool:
     padded = [ctypes.c_ulong(a) for a in (*arguments, 0, 0, 0, 0)[:4]]
     return bool(_libc.prctl(option, *padded) == 0)

@@ -119,7 +119,6 @@ class InCommon(NamedFields):
     shared_env: dict[str, str]
     spawner: int
     error_writer: str = ""
-    argv_while_importing: tuple[str, ...] | None = None
 
 
 class Fork(Message):
@@ -291,8 +290,6 @@ class Preloaded(OfZygote):
     steps: tuple[str, ...]
     late: tuple[str, ...]
     has_torch: bool
-    stopped_in: tuple[str, ...] = ()
-    """The modules that only a worker can import to their end, if there are such."""
 
 
 class StepRejected(OfZygote):

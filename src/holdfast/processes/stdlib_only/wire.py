@@ -26,11 +26,8 @@ if TYPE_CHECKING:
 
 STORE = "store"
 """The name of the one process in requests that is no worker: it serves PyTorch's store."""
-WAS_TOLD_TO_STOP = "was_told_to_stop"
-"""What a worker asks its agent, on the channel, when its program is over."""
 ADMIN_SESSION = "visit"
 """What another program asks there that has requests about the job (`admin.sessions`)."""
-YES, NO = b"yes", b"no"
 HEADER = struct.Struct("!II")
 MAX_DESCRIPTORS = 240
 READ_SIZE = 1 << 18

@@ -127,11 +127,6 @@ class EnvironmentWatch:
             if sys.argv is self._arguments:
                 sys.argv = self._argv
 
-    def show_arguments(self, argv: list[str]) -> None:
-        """In a worker: code that is looking at `sys.argv` right now sees these."""
-        if self._arguments is not None:
-            self._arguments[:] = argv
-
     def answer(self, name: str) -> str:
         """The value of a worker's variable, for code that has a stand-in of it."""
         if vars(Environment)["__getitem__"] is not self._plain["__getitem__"]:

@@ -6,9 +6,6 @@ hook is called at every `id()`, which takes it twenty times as long.) In the zyg
 tells when a module is loaded that has to be watched itself: `tempfile` then says before it makes a
 folder or a file, which no module may do for all workers at once.
 
-Whether this Python asks the finder is not believed but seen, once: it imports a module that
-nobody needs. Where that does not show, `lacking` says so, and workers start cold.
-
 Told is the outermost: if `a` imports `b`, that is `a`. One packet each, as `worker.channel` has it;
 one that cannot be sent at once is not sent.
 
@@ -33,6 +30,7 @@ if TYPE_CHECKING:
 
     WhenLoaded = dict[str, Callable[[ModuleType], str]]
 
+IMPORT_SYSTEM = "_frozen_importlib", "importlib._bootstrap"
 MKDIR = os.mkdir
 MOST = 2000
 """How many modules a worker tells of at most."""
@@ -43,12 +41,7 @@ ASKED_OF_A_WORKER = {
     "tempfile.mkstemp": "it makes a temporary file when imported",
 }
 """What a module may do when a worker imports it, and must not do for all of them at once."""
-VERSION = ".".join(map(str, sys.version_info[:3]))
 NAMED_AFTER_ITS_PROCESS = "it makes a folder named after its process when imported"
-
-
-PROBE = "import_probe"
-FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
 class Finder:
@@ -61,8 +54,6 @@ class Finder:
     def __init__(self, begins: Callable[[str], None]) -> None:
         self.when_loaded: dict[str, Callable[[ModuleType], None]] = {}
         self._begins = begins
-        self._import_system: dict[str, Any] | None = None
-        """The names of the module whose functions import; None until it has been seen to ask."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if not self._is_import(sys._getframe(1)):
@@ -71,34 +62,17 @@ class Finder:
         done = self.when_loaded.get(name)
         return None if done is None else self._told_when_loaded(name, path, target)
 
-    def is_asked(self) -> bool:
-        """Whether this Python asks it about imports, and has loaders as it expects them."""
-        loaded: list[ModuleType] = []
-        self.when_loaded[PROBE] = loaded.append
-        try:
-            __import__(PROBE)
-        except ImportError:
-            return False
-        finally:
-            sys.modules.pop(PROBE, None)
-            self.when_loaded.pop(PROBE, None)
-        return len(loaded) == 1
-
     def _is_import(self, asking: FrameType) -> bool:
         """Whether it is asked in order to import, not by `importlib.util.find_spec` or others.
 
         Then who asks was called from within the import system, too.
         """
         above = asking.f_back
-        if above is None or above.f_globals is not asking.f_globals:
-            return False
-        if self._import_system is None:
-            self._import_system = asking.f_globals
-        return self._import_system is asking.f_globals
+        names = asking.f_globals
+        is_within = above is not None and above.f_globals is names
+        return is_within and names.get("__name__") in IMPORT_SYSTEM
 
     def _told_when_loaded(self, name: str, path: Any, target: Any) -> ModuleSpec | None:
-        if name == PROBE:
-            path = [FOLDER]  # It is not on the module path.
         others = [one for one in sys.meta_path if one is not self and hasattr(one, "find_spec")]
         specs = (finder.find_spec(name, path, target) for finder in others)
         spec = next((spec for spec in specs if spec is not None), None)
@@ -123,7 +97,6 @@ class Watch:
     """The one watch over imports, of a zygote and of the workers that come of it."""
 
     def __init__(self) -> None:
-        self._lacking = ""
         self._ask: Callable[[str], None] | None = None
         self._tell: Callable[[str], None] | None = None
         self._tempfile: ModuleType | None = None
@@ -134,13 +107,6 @@ class Watch:
         """In a worker: tell of such that it has changed since."""
         self._finder = Finder(self._begins)
         sys.meta_path.insert(0, self._finder)
-        if not self._finder.is_asked():
-            self._lacking = f"Python {VERSION} does not let us see what is imported"
-
-    def why_not(self) -> str:
-        """Why no worker may come of this zygote, as far as is known; usually empty."""
-        unseen = [name for name in self._finder.when_loaded if name in sys.modules]
-        return self._lacking or (f"{unseen[0]} was loaded without our seeing it" if unseen else "")
 
     def guard(
         self, ask: Callable[[str], None] | None, when_loaded: WhenLoaded | None = None
@@ -157,7 +123,6 @@ class Watch:
                 self._watch(name, done)
             return
         os.mkdir = MKDIR
-        self._lacking = self.why_not()
         self._finder.when_loaded.clear()
         if self._tempfile is not None:
             private_names.watch_temporary_files(self._tempfile, None)
@@ -216,9 +181,7 @@ class Watch:
         def done(module: ModuleType) -> None:
             self._finder.when_loaded.pop(name, None)
             problem = watch(module)
-            if problem and name in sys.stdlib_module_names:
-                self._lacking = problem
-            elif problem and self._ask is not None:
+            if problem and self._ask is not None:
                 self._ask(problem)
 
         self._finder.when_loaded[name] = done

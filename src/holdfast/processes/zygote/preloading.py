@@ -1,21 +1,19 @@
-"""Importing ahead, step by step, and what to do when only a worker can go on.
+"""Importing ahead, step by step, and whether a module may be imported ahead at all.
 
 Rules
 1. The steps are what the program does first, in its order: imports, and what it sets before some
    of them. What was set ahead is taken back before the program runs, which sets it itself.
-2. When a module asks for what only a worker has (its rank, its arguments), or is about to do what
-   each worker has to do by itself (start a thread, make a temporary folder), the zygote *stops
-   there*, in the middle of that import. Workers are forked at that very place and go on from it:
-   what came before is shared, and nothing is imported twice or in another order.
+2. A step is rejected, with the reason, if importing it here is not what it is in a worker: if it
+   raises, asks for what only a worker has (its rank, its arguments), needs a module that the
+   program has a file for, warns about the line that imports it, makes a temporary folder, or leaves
+   behind what workers would share or lose. Another zygote does without that step.
 3. There are two exceptions. What a package keeps of its rank and is known can be put right in each
    worker (`fork_fixups.py`); and a module that the user named (`--preload`) may read what it likes.
-4. If an import leaves behind what workers would share or lose, it is too late to stop. The step is
-   rejected with the reason, and another zygote does without it.
-5. What workers are known to import late is imported too, after the steps, if it makes no difference
+4. What workers are known to import late is imported too, after the steps, if it makes no difference
    when it is: if nothing of it can show before its time, and if it neither reads nor sets what the
    program sets before it comes to it (`process_state.py`). A module that does not stop the others:
    it is named, with those around it, and another zygote leaves them out.
-6. What was imported ahead serves as it is. Nothing is ever imported a second time: what a library
+5. What was imported ahead serves as it is. Nothing is ever imported a second time: what a library
    has registered or opened would be there twice.
 
 Standard library only: for the zygote.
@@ -24,20 +22,147 @@ Standard library only: for the zygote.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from importlib.machinery import PathFinder
 
-from holdfast.processes.stdlib_only import linux
+from holdfast.processes.stdlib_only import linux, private_names
 from holdfast.processes.stdlib_only import private_messages as messages
-from holdfast.processes.zygote import fitness, fork_fixups, generators, process_state
+from holdfast.processes.zygote import fork_fixups, process_state
 from holdfast.processes.zygote.environment_watch import EnvironmentWatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from holdfast.processes.zygote import run_as_main
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+HARMLESS_THREADS = frozenset({
+    # It gives memory back to the kernel. jemalloc knows of forks; in a process that has lost it,
+    # that is done by the thread that frees memory.
+    "jemalloc_bg_thd",
+})  # fmt: skip
+HARMLESS_DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "pts/", "ptmx")
+
+
+class OwnTree:
+    """A finder, placed before the usual one, that notices what the program has a file for.
+
+    In a worker, the program's own module would be found; but it is the user's code, may
+    read its rank when imported, and must not be run here.
+    """
+
+    def __init__(
+        self, folders: list[str], ask: Callable[[str], None], not_own: tuple[str, ...] = ()
+    ) -> None:
+        self.folders = folders
+        self._ask = ask
+        self._not_own = not_own
+        """Packages that may lie in such a folder and are none of the program's."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        if self.hides(name, path):
+            self._ask(f"it imports {name}, of which the program has its own")
+            raise ModuleNotFoundError(f"{name} is the program's own", name=name)
+
+    def hides(self, name: str, path: Any = None) -> bool:
+        """Whether the program has that module, at its top level or in its part of a package."""
+        if name.partition(".")[0] in self._not_own:
+            return False
+        return any(self._has(folder, name, path) for folder in self.folders)
+
+    def _has(self, folder: str, name: str, path: Any) -> bool:
+        folder = os.path.join(folder, *name.split(".")[:-1])
+        if path is not None and folder not in path:
+            return False
+        spec = PathFinder.find_spec(name, [folder])
+        return spec is not None and spec.origin is not None
+
+
+class Footing:
+    """How this process stood before an import: what the import may have left is seen by it."""
+
+    def __init__(self) -> None:
+        self.descriptors = linux.open_descriptors()
+        self.folder = os.getcwd()
+        self.shared_memory = linux.shared_mappings()
+
+    def reason(self) -> str:
+        """What was left behind that workers would share or lose; empty if nothing."""
+        if os.getcwd() != self.folder:
+            return "it changes the working directory when imported"
+        return (
+            children_left()
+            or timers_left()
+            or threads_left()
+            or descriptors_left(self.descriptors)
+            or memory_left(self.shared_memory)
+        )
+
+
+def children_left() -> str:
+    return "it leaves a child process behind when imported" if linux.has_children() else ""
+
+
+def timers_left() -> str:
+    """A fork would lose them."""
+    for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
+        if signal.getitimer(timer) != (0.0, 0.0):
+            return "it sets a timer when imported"
+    return ""
+
+
+def memory_left(known: set[str]) -> str:
+    """Say so if there is new memory that workers would share: a lock or a value, for instance.
+
+    One of them that dies while it holds such a lock would hang all others, for ever.
+    """
+    if linux.shared_mappings() - known:
+        return "it makes memory or a lock that processes share when imported"
+    return ""
+
+
+def threads_left() -> str:
+    """Say so if there are threads that a fork would lose.
+
+    A library that ends its threads before a fork and starts them again later (as OpenBLAS
+    does) is fine, and shows itself: after a fork its threads are gone from the parent too.
+    """
+    if linux.thread_count(HARMLESS_THREADS) == 1:
+        return ""
+    probe = os.fork()
+    if probe == 0:
+        os._exit(0)
+    linux.await_end(probe)
+    left = linux.thread_count(HARMLESS_THREADS) > 1
+    return "it leaves a thread running when imported" if left else ""
+
+
+def descriptors_left(known: dict[int, str]) -> str:
+    """Say so if something was left open: workers would share it, offset and all."""
+    for descriptor, path in linux.open_descriptors().items():
+        device = path.removeprefix("/dev/")
+        if descriptor not in known and not (device != path and device.startswith(HARMLESS_DEVICES)):
+            return f"it opens {path} when imported"
+    return ""
+
+
+def why_only_cold(own_tree: OwnTree) -> str:
+    """Why no worker of this program can come from a zygote at all; usually empty."""
+    if sys.flags.verbose or os.environ.get("PYTHONPROFILEIMPORTTIME"):
+        return "the environment asks to see every import"
+    if lacking := private_names.why_not(private_names.WARM_START):
+        return lacking
+    if threads_left():
+        return "the interpreter itself starts a thread (sitecustomize?)"
+    for name in sorted({name.partition(".")[0] for name in sys.modules}):
+        if own_tree.hides(name):
+            return f"{name} beside the program hides the installed module of that name"
+    return ""
+
 
 LOOKED_AT = "locale", "logging", "random", "warnings"
 """Loaded first, so that it shows what an import does to them."""
@@ -55,30 +180,23 @@ USED_UNSEEN = (*READ_WHEN_COMPUTING, process_state.MODULE, process_state.ALL)
 """Where the program sets one of these, no import is known to be without it."""
 
 
+class LeftToWorkers(BaseException):
+    """Leaves an import with which only a worker can go on."""
+
+
 class Preloading:
-    """One go at what a request asks for.
+    """One go at what a request asks for."""
 
-    `wait(answer, modules)` sends the answer and waits in the zygote for workers to be forked; it
-    returns in each worker, which goes on from there with the import of these modules.
-    """
-
-    def __init__(
-        self,
-        request: messages.Preload,
-        printed: run_as_main.KeptOutput,
-        wait: Callable[[messages.OfZygote, list[str]], None],
-    ) -> None:
+    def __init__(self, request: messages.Preload, printed: run_as_main.KeptOutput) -> None:
         self.watch = EnvironmentWatch(request.per_worker_names, request.always_set, self._asked)
-        self.own_tree = fitness.OwnTree(request.own_folders, self.ask, request.not_own)
+        self.own_tree = OwnTree(request.own_folders, self.ask, request.not_own)
         self.fixups = fork_fixups.ForkFixups()
-        self.generators = generators.Generators()
+        self.generators = fork_fixups.Generators()
         self.set: dict[str, str | None] = {}
         """Variables that were set as the program will set them; None: removed."""
         self.added_to_path: list[str] = []
-        self.in_worker = False
         self._request = request
         self._printed = printed
-        self._wait = wait
         self._done: list[str] = []
         self._costs: dict[str, float] = {}
         self._unfit: dict[str, str] = {}
@@ -88,11 +206,13 @@ class Preloading:
         self._set_late: set[str] = set()
         """What modules have set that are imported late."""
         self._is_late = False
-        self._footing = fitness.Footing()
+        self._footing = Footing()
         self._step = ""
+        self._asked_for = ""
+        """Why only a worker can go on with the step."""
 
     def run(self) -> messages.OfZygote:
-        """All of it; returns the answer, in the zygote and in a worker that went on from a stop."""
+        """All of it; returns the answer."""
         finders = sys.meta_path
         finders.insert(finders.index(PathFinder), self.own_tree)
         self.watch.begin()
@@ -119,34 +239,24 @@ class Preloading:
         avoided = [step for step in steps if self._is_avoided(module_of(step))]
         first = steps.index(avoided[0]) if avoided else len(steps)
         reason = self._take_all(steps[:first])
-        if not reason and not self.in_worker:
+        if not reason:
             self._take_late(steps[first:])
-            reason = self._take_all(steps[first:])
+            reason = self._take_all([step for step in steps[first:] if step not in avoided])
         if reason:
-            return self._rejected(reason)
-        return self._ready()
-
-    def _rejected(self, reason: str) -> messages.StepRejected:
-        cost_s = self._costs.get(self._step, 0.0)
-        return messages.StepRejected(step=self._step, reason=reason, cost_s=cost_s)
-
-    def _ready(self, stopped_in: tuple[str, ...] = (), reason: str = "") -> messages.OfZygote:
+            cost_s = self._costs.get(self._step, 0.0)
+            return messages.StepRejected(step=self._step, reason=reason, cost_s=cost_s)
         if self._unfit:
             return messages.LateUnfit(reasons=dict(self._unfit))
         return messages.Preloaded(
             steps=tuple(self._done),
             late=tuple(self._late),
             has_torch="torch.distributed" in sys.modules,
-            stopped_in=stopped_in,
-            reason=reason,
         )
 
     # The steps.
 
     def _take_all(self, steps: list[str]) -> str:
         for step in steps:
-            if self.in_worker:
-                return ""
             self._step = step
             reason = self._take(step)
             if reason:
@@ -180,7 +290,7 @@ class Preloading:
         self.set[name] = os.environ[name] = value
 
     def _import(self, step: str) -> str:
-        self._footing = fitness.Footing()
+        self._footing = Footing()
         before, loaded, started = self._printed.measure(), len(sys.modules), time.monotonic()
         asked = len(self.fixups.modules)
         problem = ""
@@ -188,16 +298,15 @@ class Preloading:
             import_as_program(step)
         except BaseException as error:  # noqa: BLE001 - foreign code may raise anything
             problem = f"importing it raised {type(error).__name__}: {error}"
-        if self.in_worker:
-            return ""
+        problem = self._asked_for or problem
         self._costs[step] = time.monotonic() - started
         after = self._printed.measure()
-        if os.fsencode(fitness.FOLDER) in self._printed.errors_since(before):
+        if os.fsencode(FOLDER) in self._printed.errors_since(before):
             problem = problem or "it warns about the line that imports it"
         if after != before and len(self.fixups.modules) > asked:
             problem = problem or "it prints when imported, which may depend on its rank"
         if loaded != len(sys.modules) or problem:
-            problem = self._footing.reason() or problem
+            problem = self._asked_for or self._footing.reason() or problem
             if not problem and self.watch.kept_elsewhere():
                 problem = "it keeps a copy of the environment when imported"
         self._printed.cut(after)  # What has been printed since is our own doing.
@@ -210,8 +319,6 @@ class Preloading:
 
     def ask(self, reason: str, *, may_be_allowed: bool = False) -> None:
         """Somebody needs what only a worker has. Returns where it may go on."""
-        if self.in_worker:
-            return
         frame = sys._getframe(1)
         modules = fork_fixups.modules_being_imported(frame)
         if not modules:
@@ -222,18 +329,8 @@ class Preloading:
             for module in modules:
                 self._unfit.setdefault(module, reason)
             return
-        self._stop(modules, reason)
-
-    def _stop(self, modules: list[str], reason: str) -> None:
-        """Go on in workers only; returns there."""
-        problem = self._footing.reason()
-        if problem:
-            self._wait(self._rejected(problem), [])
-        self._printed.cut(self._printed.measure())
-        try:
-            self._wait(self._ready(tuple(modules), reason), modules)
-        finally:
-            self.in_worker = True
+        self._asked_for = self._asked_for or reason
+        raise LeftToWorkers(reason)
 
     def _is_trusted(self, modules: list[str]) -> bool:
         trusted = self._request.trusted
@@ -264,7 +361,7 @@ class Preloading:
         """Returns whether anything of it was imported; it is unfit if that makes a difference."""
         for module in LOOKED_AT:
             import_as_program(f"import {module}")
-        footing, loaded = fitness.Footing(), len(sys.modules)
+        footing, loaded = Footing(), len(sys.modules)
         before, printed = process_state.State(), self._printed.measure()
         libraries = linux.mapped_libraries()
         self.watch.names_read = set()

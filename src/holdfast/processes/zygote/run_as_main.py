@@ -16,14 +16,16 @@ What a program could notice, and what is done about it:
                                  have done; `random` does so itself after a fork
     modules                      ours are taken out of `sys.modules` again
 
-What stays different is harmless and listed in docs/warm-start.md.
+What stays different is harmless and listed in docs/guides/warm-start.md.
 
 Standard library only: for the zygote.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import gc
 import io
 import os
 import runpy
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
 
     from holdfast.processes.stdlib_only.private_messages import InCommon, WarmWorker
     from holdfast.processes.zygote import import_reports
-    from holdfast.processes.zygote.leaving import Leaving
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 OWN_FOLDERS = (_HERE, os.path.join(os.path.dirname(_HERE), "stdlib_only"))
@@ -67,11 +68,8 @@ class PreparedWorker(ForkedWorker):
     printed: KeptOutput
     folder_is_on_path: bool
     fresh_path: list[str] | None
-    stopped: bool
-    """Whether the worker goes on in the middle of an import."""
     apply_fixups: Callable[[], None]
     watch: import_reports.Watch
-    leaving: Leaving
     avoided: list[str]
     files: tuple[tuple[str, tuple[int, ...]], ...]
     """The program's own that were read, with when each was changed and how long it is."""
@@ -159,13 +157,12 @@ def changes(before: dict[str, str], after: dict[str, str]) -> dict[str, str | No
 
 def run(order: PreparedWorker) -> None:
     """Run the program as `__main__`; what it raises leaves through the interpreter."""
-    if not order.stopped:
-        take_identity(order)
+    take_identity(order)
     main = _clean_main(order)
     code = _compile(order) if order.worker.kind != "module" else None
     run_module = private_names.module_runner(runpy)
-    if not order.stopped:
-        order.printed.print_again()
+    order.printed.print_again()
+    atexit.register(before_the_end)
     try:
         # Not in functions of their own: each would be one more frame of ours in a stack
         # that the program prints.
@@ -173,13 +170,7 @@ def run(order: PreparedWorker) -> None:
             run_module(order.worker.target)
         else:
             exec(code, main)
-        order.leaving.status = 0
-        order.watch.look()
-        order.leaving.await_end()
-    except SystemExit as error:
-        order.leaving.ended_by(error)
-        order.watch.look()
-        order.leaving.await_end()
+    except SystemExit:
         raise
     except BaseException as error:
         error.__traceback__ = _without_our_frames(error.__traceback__)
@@ -187,9 +178,10 @@ def run(order: PreparedWorker) -> None:
             _leave_error_file(order, error)
         except OSError:
             pass  # No descriptor is left, or no disk: what is printed has to do.
-        _let_interpreter_print(order, error)
-        order.leaving.await_end()
+        _let_interpreter_print(error)
         raise
+    finally:
+        order.watch.look()
 
 
 def leave_sys_modules() -> None:
@@ -221,19 +213,14 @@ def take_identity(order: PreparedWorker) -> None:
     linux.permit_agent(environment)
     stack_handler.take_variable()
     sys.argv[:] = order.worker.argv
-    if order.stopped and order.common.argv_while_importing is not None:
-        sys.argv[:] = order.common.argv_while_importing
     sys.orig_argv[:] = _command(order)
     linux.show_as(_command(order), order.env)
     _renew_streams()
     order.apply_fixups()
-    if not order.stopped:
-        _take_back_path(order)
+    _take_back_path(order)
     placed = order.folder_is_on_path or order.fresh_path is not None
     if not placed and not sys.flags.safe_path:
         sys.path.insert(0, _program_folder(order))
-    if order.stopped:
-        order.printed.print_again()
     if order.worker.learns and "HOLDFAST_CHANNEL" in order.env:
         order.watch.report(order.env["HOLDFAST_CHANNEL"], order.avoided, order.set_ahead)
     else:
@@ -246,18 +233,6 @@ def _stamp(path: str) -> tuple[int, ...]:
     except OSError:
         return ()
     return status.st_mtime_ns, status.st_size
-
-
-def take_back(order: PreparedWorker) -> None:
-    """What was set ahead of the program is for the program to set."""
-    for name, value in order.set_ahead.items():
-        if os.environ.get(name) == value:
-            os.environ.pop(name, None)
-            if name in order.env:
-                os.environ[name] = order.env[name]
-    if order.common.argv_while_importing is not None:
-        sys.argv[:] = order.worker.argv
-    _take_back_path(order)
 
 
 def _take_back_path(order: PreparedWorker) -> None:
@@ -391,7 +366,37 @@ def start_over(forked: ForkedWorker) -> NoReturn:
     os.execvpe(command[0], command, forked.env)
 
 
-# Its end by an exception.
+# Its end.
+
+
+def before_the_end() -> None:
+    """Flush files, since one that a frozen object holds would not be collected any more.
+
+    A library that counts what it has made (nanobind) would report a leak: for it, nothing stays
+    frozen. That is not done for all, since the collection which follows takes half a second with
+    PyTorch.
+    """
+    is_file: dict[type, bool] = {}  # There may be millions of objects, but few types.
+    for one in gc.get_objects():
+        kind = type(one)
+        if kind not in is_file:
+            is_file[kind] = issubclass(kind, io.IOBase)
+        if is_file[kind]:
+            with contextlib.suppress(Exception):
+                one.flush()
+    if counts_objects():
+        gc.unfreeze()
+
+
+def counts_objects() -> bool:
+    """Whether a compiled module is loaded whose library counts what it has made (nanobind)."""
+    modules: list[Any] = list(sys.modules.values())
+    for module in modules:
+        names = vars(module) if isinstance(module, types.ModuleType) else {}
+        is_compiled = str(names.get("__file__")).endswith(".so")
+        if is_compiled and any(type(one).__module__ == "nanobind" for one in names.values()):
+            return True
+    return False
 
 
 def _without_our_frames(trace: types.TracebackType | None) -> types.TracebackType | None:
@@ -401,7 +406,7 @@ def _without_our_frames(trace: types.TracebackType | None) -> types.TracebackTyp
     return trace
 
 
-def _let_interpreter_print(order: PreparedWorker, error: BaseException) -> None:
+def _let_interpreter_print(error: BaseException) -> None:
     """Have the program's own hook called with the program's own frames only.
 
     The exception leaves through our frames once more; the hook that the interpreter
@@ -412,14 +417,7 @@ def _let_interpreter_print(order: PreparedWorker, error: BaseException) -> None:
     def print_without_our_frames(kind: Any, value: BaseException, trace: object) -> None:
         sys.excepthook = hook
         own = error.__traceback__ = sys.last_traceback = _without_our_frames(error.__traceback__)
-        leaving = order.leaving
-        try:
-            hook(kind, value, own)
-        except SystemExit as instead:
-            leaving.ended_by(instead)
-            raise
-        # After a KeyboardInterrupt the process ends by that signal.
-        leaving.status = None if isinstance(value, KeyboardInterrupt) else 1
+        hook(kind, value, own)
 
     sys.excepthook = print_without_our_frames
 

@@ -15,14 +15,7 @@ from signal import SIGKILL
 
 from holdfast.processes.stdlib_only import linux, private_names, wire
 from holdfast.processes.stdlib_only import private_messages as messages
-from holdfast.processes.zygote import (
-    environment_watch,
-    fitness,
-    import_reports,
-    leaving,
-    preloading,
-    run_as_main,
-)
+from holdfast.processes.zygote import environment_watch, import_reports, preloading, run_as_main
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -110,88 +103,87 @@ def put_in_place(forked: run_as_main.ForkedWorker, printed: run_as_main.KeptOutp
         run_as_main.start_over(forked)
 
 
-class NoWorker(BaseException):
-    """Leaves an import that the process which serves PyTorch's store has no use for."""
+def serve(spawner: wire.PrivateConnection) -> run_as_main.PreparedWorker | None:
+    """Do as asked until the spawner hangs up; returns what it is in each worker."""
+    linux.set_parent_death_signal(SIGKILL)
+    printed, watch = run_as_main.KeptOutput(), import_reports.Watch()
+    request = next_request(spawner)
+    if request is None:
+        return None
+    assert isinstance(request, messages.Preload), "a zygote first imports ahead"
+    zygote = Zygote(request, printed, watch)
+    spawner.queue(zygote.prepare())
+    spawner.flush_blocking()
+    forked = next_request(spawner)
+    if forked is None:
+        return None
+    assert isinstance(forked, run_as_main.ForkedWorker), "a zygote imports ahead only once"
+    put_in_place(forked, printed)
+    return zygote.prepared(forked)
 
 
-class ZygoteServer:
-    """Serves the spawner's requests, and comes out of `serve` in every worker."""
+def next_request(
+    spawner: wire.PrivateConnection,
+) -> messages.Preload | run_as_main.ForkedWorker | None:
+    """The next thing to be done here: a request to preload, or in a worker to be that one.
 
-    def __init__(self, spawner: wire.PrivateConnection) -> None:
-        linux.set_parent_death_signal(SIGKILL)
-        self.leaving = leaving.Leaving()
-        self.spawner = spawner
-        self.printed = run_as_main.KeptOutput()
-        self.watch = import_reports.Watch()
-        self.environment: dict[str, str] = {}
-        self.preloading: preloading.Preloading | None = None
-        self.order: run_as_main.PreparedWorker | None = None
-        """In a worker that was forked in the middle of an import."""
-        self.went_on_at = 0.0
-        self.avoided: list[str] = []
-        self.files: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    Workers are forked meanwhile. None when the spawner has hung up.
+    """
+    while True:
+        try:
+            requests = spawner.receive()
+        except (EOFError, OSError):
+            return None
+        while requests:
+            request, descriptors = requests.pop(0)
+            if isinstance(request, messages.Preload):
+                return request
+            assert isinstance(request, messages.Fork), type(request).__name__
+            forked = fork_workers(request, descriptors, spawner)
+            if forked is not None:
+                # What has come for workers that are forked after it is not its own.
+                for descriptor in [each for _, later in requests for each in later]:
+                    os.close(descriptor)
+                return forked
+
+
+class Zygote:
+    """One that does as this request says, and knows then what its workers need."""
+
+    def __init__(
+        self,
+        request: messages.Preload,
+        printed: run_as_main.KeptOutput,
+        watch: import_reports.Watch,
+    ) -> None:
+        os.environ.clear()
+        os.environ.update(request.env)
+        self.request, self.printed, self.watch = request, printed, watch
+        self.environment = dict(os.environ)
+        self.preloading = preloading.Preloading(request, printed)
         self.folder_is_on_path = False
         self.fresh_path: list[str] | None = None
         """The module path of a fresh interpreter, where another one is used to import."""
-        self.started = 0.0
         self.copies: list[tuple[dict[Any, Any], Any, str]] = []
         self.pids: list[tuple[dict[str, Any], str]] = []
-        self.preloaded: frozenset[str] = frozenset()
-        """All modules that are loaded when workers are forked."""
 
-    def serve(self) -> run_as_main.PreparedWorker | None:
-        """Do as asked until the spawner hangs up; returns an order in each worker."""
-        request = self.next_request()
-        if isinstance(request, messages.Preload):
-            answer = self.preload(request)
-            if self.order is not None:
-                return self.went_on(self.order)
-            self.report(answer)
-            request = self.next_worker()
-        if request is None:
-            return None
-        return self.complete(request, self.preloading is not None and self.preloading.in_worker)
+    def prepare(self) -> messages.OfZygote:
+        """Import, and get ready to fork; returns the answer."""
+        started = time.monotonic()
+        answer = self.preload()
+        loaded = dict(sys.modules)
+        self.copies = self.preloading.watch.copies()
+        self.pids = cached_pids(loaded)
+        self.preloading.generators.find(loaded)
+        self.watch.uses = self.preloading.uses
+        gc.collect()
+        gc.freeze()
+        answer.took_s = time.monotonic() - started
+        return answer
 
-    def next_worker(self) -> run_as_main.ForkedWorker | None:
-        """In a worker, what it is. None in the zygote, when the spawner has hung up."""
-        request = self.next_request()
-        assert not isinstance(request, messages.Preload), "a zygote imports ahead only once"
-        return request
-
-    def next_request(self) -> messages.Preload | run_as_main.ForkedWorker | None:
-        """The next thing to be done here: a request to preload, or in a worker to be that one.
-
-        Workers are forked meanwhile. None when the spawner has hung up.
-        """
-        while True:
-            try:
-                requests = self.spawner.receive()
-            except (EOFError, OSError):
-                return None
-            while requests:
-                request, descriptors = requests.pop(0)
-                if isinstance(request, messages.Preload):
-                    return request
-                assert isinstance(request, messages.Fork), type(request).__name__
-                forked = fork_workers(request, descriptors, self.spawner)
-                if forked is not None:
-                    # What has come for workers that are forked after it is not its own.
-                    for descriptor in [each for _, later in requests for each in later]:
-                        os.close(descriptor)
-                    put_in_place(forked, self.printed)
-                    return forked
-
-    def preload(self, request: messages.Preload) -> messages.OfZygote:
-        """Take on the environment and import; returns the answer, also in a worker that went on."""
-        os.environ.clear()
-        os.environ.update(request.env)
-        self.environment = dict(os.environ)
-        self.started = time.monotonic()
-        self.avoided = list(request.avoid)
-        self.files = request.files
-        self.preloading = preloading.Preloading(request, self.printed, self.wait_in_the_middle)
-        reason = fitness.why_only_cold(self.preloading.own_tree) or self.watch.why_not()
-        if reason:
+    def preload(self) -> messages.OfZygote:
+        request = self.request
+        if reason := preloading.why_only_cold(self.preloading.own_tree):
             return messages.Unsuitable(reason=reason)
         if request.sys_path is not None:
             self.fresh_path = list(sys.path)
@@ -206,90 +198,33 @@ class ZygoteServer:
         self.watch.guard(None)
         if lacking := private_names.why_not(private_names.WARM_START):
             return messages.Unsuitable(reason=lacking)  # Of a module that is loaded now.
-        if self.order is None and self.path_was_changed(request):
+        added = self.preloading.added_to_path
+        expected = request.sys_path if request.sys_path is not None else sys.path
+        if [one for one in sys.path if one not in added] != [
+            one for one in expected if one not in added
+        ]:  # Each worker is going to be sent that path.
             return messages.Unsuitable(reason="a module changes sys.path when imported")
         return answer
 
-    def path_was_changed(self, request: messages.Preload) -> bool:
-        """Whether importing has changed a module path that each worker is going to be sent."""
-        if request.sys_path is None or self.preloading is None:
-            return False
-        added = self.preloading.added_to_path
-        return [one for one in sys.path if one not in added] != [
-            one for one in request.sys_path if one not in added
-        ]
-
-    def report(self, answer: messages.OfZygote) -> None:
-        """Say how it went; from now on there may be workers."""
-        if lacking := self.watch.why_not():
-            answer = messages.Unsuitable(reason=lacking)
-        self.get_ready_to_fork()
-        answer.took_s = time.monotonic() - self.started
-        self.spawner.queue(answer)
-        self.spawner.flush_blocking()
-
-    def wait_in_the_middle(self, answer: messages.OfZygote, modules: list[str]) -> None:
-        """The import of these cannot go on but in a worker. Returns there."""
-        assert self.preloading is not None
-        self.avoided += modules
-        self.report(answer)
-        forked = self.next_worker()
-        if forked is None:
-            os._exit(0)
-        self.preloading.end()  # First: what is looked at from here on is no request.
-        self.order = self.complete(forked, stopped=True)
-        run_as_main.take_identity(self.order)
-        self.preloading.watch.show_arguments(sys.argv)
-        self.went_on_at = time.monotonic()
-        if forked.worker.name == wire.STORE:
-            raise NoWorker
-
-    def went_on(self, order: run_as_main.PreparedWorker) -> run_as_main.PreparedWorker:
-        """In a worker that has finished the import by itself: say what it cost."""
-        channel = order.env.get("HOLDFAST_CHANNEL")
-        if channel and order.worker.learns:
-            took_s = time.monotonic() - self.went_on_at
-            import_reports.send(channel, {"imported_itself_s": took_s})
-        run_as_main.take_back(order)
-        return order
-
-    def complete(
-        self, forked: run_as_main.ForkedWorker, stopped: bool
-    ) -> run_as_main.PreparedWorker:
+    def prepared(self, forked: run_as_main.ForkedWorker) -> run_as_main.PreparedWorker:
         """Add what the zygote knows and a worker needs."""
-        preloaded = self.preloading
         changes = run_as_main.changes(self.environment, dict(os.environ))
-        ahead = dict(preloaded.set) if preloaded else {}
-        for name, value in ahead.items():
-            if os.environ.get(name) == value and not stopped:
+        for name, value in self.preloading.set.items():
+            if os.environ.get(name) == value:
                 changes.pop(name, None)
         return run_as_main.PreparedWorker(
             **vars(forked),
             preload_changes=changes,
-            set_ahead=ahead,
-            added_to_path=list(preloaded.added_to_path) if preloaded else [],
+            set_ahead=self.preloading.set,
+            added_to_path=self.preloading.added_to_path,
             printed=self.printed,
             folder_is_on_path=self.folder_is_on_path,
             fresh_path=self.fresh_path,
-            stopped=stopped,
             apply_fixups=self.apply_fixups,
             watch=self.watch,
-            leaving=self.leaving,
-            avoided=self.avoided,
-            files=self.files,
+            avoided=list(self.request.avoid),
+            files=self.request.files,
         )
-
-    def get_ready_to_fork(self) -> None:
-        """Find what has to be put right in each worker, while it can still be looked for."""
-        if self.preloading is not None:
-            loaded = dict(sys.modules)
-            self.copies = self.preloading.watch.copies()
-            self.pids = cached_pids(loaded)
-            self.preloading.generators.find(loaded)
-            self.preloaded = frozenset(loaded)
-            self.watch.uses = self.preloading.uses
-        gc.collect()
-        gc.freeze()
 
     def apply_fixups(self) -> None:
         """In a worker, whose environment is its own by now."""
@@ -298,11 +233,8 @@ class ZygoteServer:
         environment_watch.fill_in(self.copies)
         for names, name in self.pids:
             names[name] = os.getpid()
-        if self.preloading is not None:
-            self.preloading.generators.renew()
-            self.preloading.fixups.apply(loaded)
-        if "HOLDFAST_CHANNEL" in os.environ:
-            self.leaving.be_worker(os.environ["HOLDFAST_CHANNEL"], self.preloaded)
+        self.preloading.generators.renew()
+        self.preloading.fixups.apply(loaded)
 
 
 def cached_pids(loaded: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:

@@ -91,7 +91,7 @@ def importers():
     cache = sorted(entry for entry, value in sys.path_importer_cache.items() if value is None)
     finders = [repr(type(entry)) for entry in sys.meta_path]
     if "import_reports" in finders[0]:
-        del finders[0]  # It differs, as docs/warm-start.md has it.
+        del finders[0]  # It differs, as docs/guides/warm-start.md has it.
     return [finders, len(sys.path_hooks), cache]
 
 

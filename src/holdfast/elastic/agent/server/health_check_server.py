@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from holdfast.core.node.health import Health, liveness
+from holdfast.core.health import Health, liveness
 from holdfast.runtime.loop import EventLoop
 from holdfast.runtime.thread_calls import ThreadCalls
 from holdfast.transport.http_model import HttpResponse, PageRequest, Route, at_once, text_response

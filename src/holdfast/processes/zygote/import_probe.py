@@ -1,1 +1,0 @@
-"""A module that nobody needs: imported once, to see that imports are seen."""
