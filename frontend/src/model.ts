@@ -158,7 +158,7 @@ export interface ListChange<T> {
 }
 
 export interface LogLine {
-  at: number | null;
+  at: number;
   rank: number;
   stream: "out" | "err";
   text: string;

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.chaos import seconds
+from holdfast.cli.chaos import interval
 from holdfast.core.protocol.errors import UsageError
 from holdfast.processes.stdlib_only.linux import read_process
 
@@ -57,7 +57,7 @@ def test_faults_are_injected_and_the_job_recovers(
     storm = ("--kill-worker", "1/2s", "--for", "4s", "--seed", "5")
     told = run_holdfast("chaos", NAME, *storm, timeout=100)
     assert told.returncode == 0, told.stderr
-    assert "a storm of 4.0 s, seed 5" in told.stdout
+    assert "injecting faults for 4.0 s, seed 5" in told.stdout
     assert "kill worker: rank " in told.stdout
     until(lambda: "recovered in" in run_holdfast("events", NAME).stdout, "it recovered")
 
@@ -95,20 +95,20 @@ def test_without_leave_for_it_nothing_is_harmed(
     ("text", "length"), [("30s", 30.0), ("1/30s", 30.0), ("5m", 300.0), ("2h", 7200.0), ("9", 9.0)]
 )
 def test_times_are_read_as_they_are_written(text: str, length: float) -> None:
-    assert seconds(text) == length
+    assert interval(text) == length
 
 
 @pytest.mark.parametrize("text", ["", "x", "-3s", "0s", "1/0s", "3 weeks"])
 def test_what_is_no_time_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="is no time"):
-        seconds(text)
+    with pytest.raises(UsageError, match="invalid duration"):
+        interval(text)
 
 
 def test_at_least_one_fault_has_to_be_chosen(call_holdfast: Run) -> None:
     told = call_holdfast("chaos", NAME)
     assert (told.returncode, told.stderr.splitlines()[0]) == (
         2,
-        "holdfast: what harm is to be done?",
+        "holdfast: choose at least one fault",
     )
 
 

@@ -55,7 +55,8 @@ def test_bash_completes_commands_options_and_leaves_the_rest_alone(tmp_path: Pat
     script = completion.script("bash")
     assert completed(script, tmp_path, "holdfast st") == ["status", "stacks", "stop"]
     assert completed(script, tmp_path, "holdfast run --rdzv-c") == ["--rdzv-conf"]
-    assert completed(script, tmp_path, "holdfast status --rdzv-c") == []
+    assert completed(script, tmp_path, "holdfast status --js") == ["--json"]
+    assert completed(script, tmp_path, "holdfast jobs tr") == []
     assert completed(script, tmp_path, "holdfast run tr") == []
 
 

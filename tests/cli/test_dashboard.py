@@ -40,10 +40,10 @@ def fetch(url: str, key: str = "", until_told: bytes = b"") -> tuple[int, bytes]
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["--port", "x"], "--port x is no port"),
-        (["--port", "65536"], "--port 65536 is no port"),
-        (["--port"], "is no port"),
-        (["--colour"], "there is no option --colour"),
+        (["--port", "x"], "'x' is not a whole number"),
+        (["--port", "65536"], "65536 is out of range"),
+        (["--port"], "argument --port: expected one argument"),
+        (["--colour"], "unexpected argument: '--colour'"),
         (["/no/such/place"], "there is no /no/such/place"),
     ],
 )

@@ -42,7 +42,7 @@ def test_times_that_do_not_fit_together_are_a_finding(run_holdfast) -> None:
     ("words", "said"),
     [
         (("--no-such-option",), "there is no option --no-such-option"),
-        (("--shared",), "--shared needs the full path of a folder"),
+        (("--shared",), "argument --shared: expected one argument"),
         (("--shared", "here"), "--shared needs the full path of a folder"),
         (("--shared", "/tmp"), "--shared is about several nodes"),
     ],

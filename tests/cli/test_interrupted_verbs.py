@@ -32,7 +32,7 @@ ELSEWHERE = {
 """Those that ask a job; here one that never answers."""
 HERE = ("report", "dashboard")
 """Those that read journals; here one that never ends."""
-OTHERS = ("top", "slurm", "doctor", "where")
+OTHERS = ("jobs", "top", "slurm", "doctor", "where")
 """`top` needs a terminal, and is ended by Ctrl-C as it should be; `where` waits for nothing."""
 
 

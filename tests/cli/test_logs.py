@@ -60,7 +60,9 @@ def test_lines_of_all_workers_are_shown_filtered_and_followed(
         follower.stdout.close()
         assert job.wait(60) == 0
     assert len(seen) >= 4
-    until(lambda: run_holdfast("logs", NAME).returncode == 1, "the job is gone")
+    until(lambda: "has ended" in run_holdfast("status", NAME).stdout, "the job is gone")
+    kept = run_holdfast("logs", NAME, "--rank=1").stdout.splitlines()
+    assert sorted(kept) == ["[1]: begin of 1", "[1]: end of 1", "[1]: warning of 1"]
 
 
 TALKING = """
@@ -91,7 +93,7 @@ def test_mistakes_are_said_in_a_line(call_holdfast: Run) -> None:
     for words, complaint in (
         (("--grep", "("), "holdfast: --grep '('"),
         (("--rank", "x"), "holdfast: 'x' is not a whole number"),
-        (("--node",), "holdfast: --node needs a value"),
+        (("--node",), "holdfast: argument --node: expected one argument"),
         (("no-such-job-here",), "holdfast: no job"),
     ):
         told = call_holdfast("logs", *words)

@@ -51,8 +51,7 @@ def status(run_holdfast: Run, *words: str) -> dict[str, object]:
 
 def job_is(run_holdfast: Run, **wanted: object) -> None:
     def look() -> bool:
-        seen = status(run_holdfast, NAME).get("job", {})
-        assert isinstance(seen, dict)
+        seen = status(run_holdfast, NAME)
         return all(seen.get(name) == value for name, value in wanted.items())
 
     until(look, f"the job is {wanted}")
@@ -62,7 +61,7 @@ def test_a_job_is_seen_restarted_drained_and_stopped(
     nodes: tuple[list[subprocess.Popen[bytes]], str], run_holdfast: Run
 ) -> None:
     agents, place = nodes
-    job_is(run_holdfast, stage="running", world_size=2, round=1)
+    job_is(run_holdfast, stage="running", ranks=2, round=1)
     from_elsewhere = run_holdfast("status", f"--rdzv-endpoint={place}", "--rdzv-id", NAME)
     assert from_elsewhere.returncode == 0, from_elsewhere.stderr
     assert from_elsewhere.stdout.startswith(f"{NAME}: running, round 1")
@@ -70,18 +69,18 @@ def test_a_job_is_seen_restarted_drained_and_stopped(
     assert run_holdfast("restart", NAME).returncode == 0
     job_is(run_holdfast, stage="running", round=2, restarts=0)
 
-    assert run_holdfast("scale", "1", NAME).returncode == 0
-    job_is(run_holdfast, stage="running", round=3, world_size=1, restarts=0, max_nodes=1)
+    assert run_holdfast("scale", NAME, "1").returncode == 0
+    job_is(run_holdfast, stage="running", round=3, ranks=1, restarts=0, max_nodes=1)
     assert run_holdfast("scale", "1:2", NAME).returncode == 0
-    job_is(run_holdfast, stage="running", round=4, world_size=2, restarts=0)
+    job_is(run_holdfast, stage="running", round=4, ranks=2, restarts=0)
 
     seen = status(run_holdfast, NAME)
-    names = [node[1] for node in seen["job"]["nodes"]]  # type: ignore[index]
-    other = next(name for name in names if name != seen["job"]["coordinator"])  # type: ignore[index]
-    unknown = run_holdfast("drain", "nowhere", NAME)
+    names = [node["name"] for node in seen["nodes"]]  # type: ignore[attr-defined]
+    other = next(name for name in names if name != seen["coordinator"])
+    unknown = run_holdfast("drain", NAME, "nowhere")
     assert (unknown.returncode, unknown.stderr) == (1, "holdfast: no node is called nowhere\n")
     assert run_holdfast("drain", other, NAME).returncode == 0
-    job_is(run_holdfast, stage="running", node_count=1, world_size=1)
+    job_is(run_holdfast, stage="running", node_count=1, ranks=1)
 
     told = run_holdfast("events", NAME).stdout
     assert "asked for a restart; re-forming, not counted against --max-restarts" in told
@@ -89,14 +88,18 @@ def test_a_job_is_seen_restarted_drained_and_stopped(
     assert run_holdfast("stop", NAME).returncode == 0
     assert sorted(agent.wait(60) for agent in agents) == [143, 143]
     gone = run_holdfast("status", NAME)
-    assert gone.returncode == 1
-    assert gone.stderr.startswith("holdfast: no job")
+    assert gone.returncode == 0
+    assert gone.stdout.startswith(f"{NAME} has ended: interrupted after ")
+    assert status(run_holdfast, NAME)["verdict"] == "interrupted"
+    assert "asked it to leave" in run_holdfast("events", NAME).stdout
+    late = run_holdfast("stop", NAME)
+    assert (late.returncode, late.stderr.startswith(f"holdfast: {NAME} has ended")) == (1, True)
 
 
 def test_events_are_followed_to_the_end_of_the_job(
     nodes: tuple[list[subprocess.Popen[bytes]], str], run_holdfast: Run, holdfast: Path
 ) -> None:
-    job_is(run_holdfast, stage="running", world_size=2)
+    job_is(run_holdfast, stage="running", ranks=2)
     command = [holdfast, "events", NAME, "--follow", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as follower:
         assert follower.stdout is not None
@@ -114,9 +117,9 @@ def test_events_are_followed_to_the_end_of_the_job(
     ("words", "complaint"),
     [
         (("status", "no-such-job-here"), "holdfast: no job"),
-        (("status", "one", "two"), "holdfast: 'two' is one word too many"),
+        (("status", "one", "two"), "holdfast: unexpected argument: 'two'"),
         (("status", "--no-such-option"), "holdfast: "),
-        (("drain",), "holdfast: which node is to leave?"),
+        (("drain",), "holdfast: the following arguments are required: NODE"),
         (("stop", "no-such-job-here"), "holdfast: no job"),
         (("top", "no-such-job-here"), "holdfast: `holdfast top` needs a terminal"),
         (("status", "--rdzv-endpoint", "127.0.0.1:1"), "holdfast: 127.0.0.1:1 refused"),
@@ -139,7 +142,7 @@ def test_top_draws_every_worker_and_leaves_the_terminal_as_it_was(
     import pty
     import signal
 
-    job_is(run_holdfast, stage="running", world_size=2)
+    job_is(run_holdfast, stage="running", ranks=2)
     pid, terminal = pty.fork()
     if pid == 0:
         os.execv(holdfast, [str(holdfast), "top", NAME])
@@ -160,7 +163,7 @@ def test_top_draws_every_worker_and_leaves_the_terminal_as_it_was(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "how many nodes?"),
+        ((), "the following arguments are required: N|MIN:MAX"),
         (("0",), "0 is not a number of nodes"),
         (("4:2",), "'4:2' has the larger number first"),
         (("many",), "'many' is neither N nor MIN:MAX"),
@@ -212,7 +215,7 @@ def test_all_workers_save_on_request_and_go_on(
 def test_a_program_that_does_not_ask_cannot_be_asked_to_save(
     nodes: tuple[list[subprocess.Popen[bytes]], str], run_holdfast: Run
 ) -> None:
-    job_is(run_holdfast, stage="running", world_size=2)
+    job_is(run_holdfast, stage="running", ranks=2)
     told = run_holdfast("save", NAME)
     assert told.returncode == 1
     assert "no worker of this job looks at holdfast.draining()" in told.stderr
@@ -220,4 +223,7 @@ def test_a_program_that_does_not_ask_cannot_be_asked_to_save(
 
 def test_a_time_to_save_that_is_none_is_refused(call_holdfast: Run) -> None:
     told = call_holdfast("save", "--within", "soon")
-    assert (told.returncode, told.stderr.splitlines()[0]) == (2, "holdfast: 'soon' is no time")
+    assert (told.returncode, told.stderr.splitlines()[0]) == (
+        2,
+        "holdfast: invalid duration: 'soon'",
+    )

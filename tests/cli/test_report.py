@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -121,7 +120,7 @@ def test_a_run_is_found_by_its_name_where_logs_go_by_default(
     unknown = run_holdfast("report", "third", env=env)
     assert unknown.returncode == 2
     assert "no run called 'third'" in unknown.stderr
-    assert re.search(r"second, (?:\S+, )*first", unknown.stderr), "others may run beside this"
+    assert "`holdfast jobs` lists them" in unknown.stderr
 
 
 @pytest.mark.root
@@ -134,6 +133,9 @@ def test_what_another_user_leaves_where_logs_go_is_not_looked_at(
     folder = place / "holdfast_false"
     place.mkdir()
     theirs = shutil.copytree(logs, tmp_path / "theirs")
+    (journal,) = theirs.rglob("journal.jsonl")
+    job = f"theirs-{tmp_path.name}"  # This user has run one that is called as the original.
+    journal.write_text(journal.read_text().replace('"job":"nightly"', f'"job":"{job}"', 1))
     if kind == "link":
         folder.symlink_to(theirs)
     else:
@@ -143,8 +145,6 @@ def test_what_another_user_leaves_where_logs_go_is_not_looked_at(
         journal.unlink()
         os.mkfifo(journal)
     os.chown(folder, STRANGER, STRANGER, follow_symlinks=False)
-    (journal,) = logs.rglob("journal.jsonl")
-    job = json.loads(journal.read_text().partition("\n")[0])["job"]
     told = run_holdfast("report", job, env={**os.environ, "TMPDIR": str(place)})
     assert told.returncode == 2
     assert f"no run called {job!r}" in told.stderr
@@ -153,13 +153,13 @@ def test_what_another_user_leaves_where_logs_go_is_not_looked_at(
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (("--at", "25:00"), "'25:00' is no time"),
-        (("--since", "soon"), "--since 'soon' is no time"),
+        (("--at", "25:00"), "invalid time: '25:00'"),
+        (("--since", "soon"), "invalid time: 'soon'"),
         (("--at", "2001-01-01 00:00"), "the job did not run at 2001-01-01 00:00"),
-        (("--at",), "--at needs a value"),
-        (("--nonsense",), "there is no option --nonsense"),
-        (("--json", "--html", "x"), "cannot be used together"),
-        (("--at", "1:00", "--since", "1m"), "cannot be used together"),
+        (("--at",), "argument --at: expected one argument"),
+        (("--nonsense",), "unexpected argument: '--nonsense'"),
+        (("--json", "--html", "x"), "not allowed with argument"),
+        (("--at", "1:00", "--since", "1m"), "not allowed with argument"),
         (("--html", "/nowhere/at/all.html"), "cannot write /nowhere/at/all.html"),
         (("./nowhere",), "there is no ./nowhere"),
     ],

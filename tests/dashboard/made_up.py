@@ -122,9 +122,10 @@ class MadeUpJob:
                     parts_s,
                     True,
                     tuple(map(msgspec.msgpack.encode, self.interruptions)),
+                    1 / self.step_s,
+                    None,
                     tuple(map(msgspec.msgpack.encode, self.segments)),
                     tuple(map(msgspec.msgpack.encode, self.lanes)),
-                    1 / self.step_s,
                 )
             case DashboardAsked():
                 return self.dashboards.get(node, NotKnown("none here"))
@@ -175,7 +176,7 @@ class MadeUpJob:
                     rank,
                     rank - first,
                     10_000 + rank,
-                    "running",
+                    "finished" if rank in self.ended else "running",
                     max(0, self.step() - (chance.random() < 0.1)),
                     age_s,
                     (1 / self.step_s) * (0.3 if rank in self.slow else 0.98 + chance.random() / 50),
@@ -184,7 +185,5 @@ class MadeUpJob:
                     (20_000 + int(chance.random() * 40)) << 20,
                 )
                 for rank in range(first, first + self.slots)
-                if rank not in self.ended
             ),
-            ended=tuple(rank for rank in sorted(self.ended) if first <= rank < first + self.slots),
         )

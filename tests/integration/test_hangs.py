@@ -256,3 +256,24 @@ def test_a_worker_that_steps_in_time_is_not(run_job) -> None:
     script = "import time, holdfast\nholdfast.progress(0)\ntime.sleep(4)"
     job = run_job("--first-step-timeout=2", script=script)
     assert job.wait() == 0
+
+
+OPTIMIZER = """
+import os, time, torch
+weight = torch.nn.Parameter(torch.zeros(2))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for step in range(40):
+    weight.grad = torch.ones(2)
+    optimizer.step()
+    time.sleep(0.05)
+    if step == 30 and os.environ["HOLDFAST_ROUND"] == "1":
+        os.read(os.pipe()[0], 1)
+"""
+
+
+@pytest.mark.parametrize("how", ["--preload=torch", "--no-warm"])
+def test_where_nobody_reports_steps_those_of_optimizers_show_a_hang(run_job, how: str) -> None:
+    job = run_job("-n=2", SOON, "--hang=restart", "--max-restarts=1", how, script=OPTIMIZER)
+    assert job.wait() == 0, job.stderr
+    assert job.stderr.count("the job hangs") == 1
+    assert "restarting (1 of 1)" in job.stderr

@@ -20,7 +20,10 @@ from ..waiting import once, until
 from .conftest import StartJob
 from .health_probes import STEPPING, health_port, probe
 
-BOARD = Path(__file__).parents[2] / "examples" / "grafana" / "holdfast.json"
+GRAFANA = Path(__file__).parents[2] / "examples" / "grafana"
+BOARD, ALERTS, ALERTS_TEST = (
+    GRAFANA / name for name in ("holdfast.json", "alerts.yml", "alerts_test.yml")
+)
 NAMES = {
     name
     for metric in METRICS
@@ -52,6 +55,25 @@ def test_no_two_panels_of_the_board_lie_on_each_other() -> None:
         assert max(x for x, _ in cells) < 24
         assert not cells & taken, panel["title"]
         taken |= cells
+
+
+def test_every_alert_names_metrics_that_exist() -> None:
+    named = set(re.findall(r"\bholdfast_\w+", ALERTS.read_text()))
+    assert named
+    assert named <= NAMES
+
+
+def test_every_alert_fires_where_it_should_and_not_in_a_healthy_job() -> None:
+    if shutil.which("promtool") is None:
+        pytest.skip("needs promtool (Debian: apt-get install prometheus)")
+    alerts = re.findall(r"alert: (\w+)", ALERTS.read_text())
+    tested = ALERTS_TEST.read_text()
+    for alert in alerts:
+        assert f"alertname: {alert}, exp_alerts: []" in tested, "quiet in a healthy job"
+        assert f'alertname="{alert}"' in tested, "fires in one in trouble"
+    for words in (("check", "rules", ALERTS), ("test", "rules", ALERTS_TEST)):
+        done = subprocess.run(["promtool", *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 class Prometheus:

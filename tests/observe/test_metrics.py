@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from holdfast.core.node_io import StepReported, Told
-from holdfast.core.protocol.messages import CloseJob, StopRound
+from holdfast.core.node_io import StallOver, StepReported, StragglerFound, Told
+from holdfast.core.protocol.messages import CloseJob, StopRound, TellHang
 from holdfast.core.protocol.model import Outcome
 from holdfast.observe.exposition import Histogram, exposition
 from holdfast.observe.journal import SCHEMA, ClockPair, JournalHeader
@@ -57,6 +57,31 @@ def test_names_are_by_the_conventions() -> None:
 
 def test_all_that_is_counted_is_in_the_table() -> None:
     assert "holdfast_goodput_ratio" in exposition(METRICS, fed(*FIRST_ROUND).of_the_job(1.0), {})
+
+
+def test_a_stall_is_counted_once_and_seen_while_it_lasts() -> None:
+    counts = fed(
+        *FIRST_ROUND,
+        (9.0, StepReported(1, 0, 10)),
+        (14.0, Told(TellHang(1))),
+        (14.5, Told(TellHang(1))),
+    )
+    assert value(counts, "holdfast_coordinator_stalled") == 1
+    assert value(counts, "holdfast_coordinator_hangs_total") == 1
+    assert value(counts, "holdfast_coordinator_step_age_seconds") == 11.0
+    again = fed(
+        *FIRST_ROUND,
+        (9.0, StepReported(1, 0, 10)),
+        (14.0, Told(TellHang(1))),
+        (15.0, StallOver(1)),
+        (19.0, StepReported(1, 0, 11)),
+        (24.0, Told(TellHang(1))),
+        (25.0, StragglerFound(1, "rank 1 is slow")),
+    )
+    assert value(again, "holdfast_coordinator_hangs_total", now=26.0) == 2
+    assert value(again, "holdfast_coordinator_step_age_seconds", now=26.0) == 7.0
+    assert value(again, "holdfast_coordinator_steps_per_second", now=26.0) > 0
+    assert value(again, "holdfast_stragglers_total", now=26.0) == 1
 
 
 def test_time_is_spent_as_the_ledger_says_and_steps_done_again_were_not_useful() -> None:

@@ -7,10 +7,20 @@ from msgspec.structs import replace
 
 from holdfast.core.coordinator.io import Heard
 from holdfast.core.node_io import NodeStarted, StepReported, Told, WorkerStarted
+from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol.messages import RunRound, StopRound, WorkersProgressed
 from holdfast.core.protocol.model import Assignment, Endpoint, Outcome, Ranks
-from holdfast.observe.journal import CoordinatorStep, NodeStep
-from holdfast.observe.summary import RunningSummary, Summary, closing, length, progress, rate
+from holdfast.observe.journal import ClockPair, CoordinatorStep, JournalHeader, NodeStep
+from holdfast.observe.live_history import LiveHistory
+from holdfast.observe.summary import (
+    Summary,
+    closing,
+    is_overdue,
+    length,
+    progress,
+    rate,
+    summarize,
+)
 
 WELL = Outcome("succeeded", "all workers succeeded", 0)
 ROUND_2 = "round 2, 8 ranks on 2 nodes, step 1,228, 2.1 steps/s, 1 restart"
@@ -23,15 +33,17 @@ def run(at: float, number: int, restarts: int = 0) -> NodeStep:
     return NodeStep(1, at, Told(word), [])
 
 
-def followed(*steps: NodeStep | CoordinatorStep) -> RunningSummary:
-    running = RunningSummary()
+def followed(*steps: NodeStep | CoordinatorStep) -> LiveHistory:
+    config = JobConfig("job", Program("script", "train.py"), max_nodes=2)
+    clock = ClockPair(100.0, 1_000_000.0)
+    live = LiveHistory(JournalHeader(1, "job", "n", "here", "2026", config, clock))
     for step in (NodeStep(1, 100.0, NodeStarted(), []), *steps):
-        running.feed(step)
-    return running
+        live.feed(step)
+    return live
 
 
 def test_before_the_first_round_only_the_time_is_known() -> None:
-    assert followed().at(130.0) == Summary(30.0)
+    assert summarize(followed(), 130.0) == Summary(30.0)
 
 
 def test_rounds_steps_and_goodput_of_a_job_with_a_restart() -> None:
@@ -46,7 +58,7 @@ def test_rounds_steps_and_goodput_of_a_job_with_a_restart() -> None:
         NodeStep(1, 140.0, StepReported(2, 0, 51), []),
         NodeStep(1, 150.0, StepReported(2, 0, 71), []),
     )
-    known = running.at(160.0)
+    known = summarize(running, 160.0)
     assert (known.seconds, known.round, known.nodes, known.ranks) == (60.0, 2, 2, 8)
     assert (known.restarts, known.step, known.steps) == (1, 71, 62)
     assert (known.steps_per_s, known.step_age_s) == (2.0, 10.0)
@@ -54,7 +66,7 @@ def test_rounds_steps_and_goodput_of_a_job_with_a_restart() -> None:
 
 
 def test_where_nobody_reports_a_step_there_is_no_goodput() -> None:
-    known = followed(run(102.0, 1)).at(160.0)
+    known = summarize(followed(run(102.0, 1)), 160.0)
     assert (known.steps, known.goodput, known.is_running) == (None, None, True)
 
 
@@ -110,7 +122,32 @@ def test_lengths_have_two_parts_at_most(seconds: float, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("each_second", "words"), [(0.0213, "0.021"), (2.13, "2.1"), (31.4, "31"), (1010.2, "1,010")]
+    ("each_second", "words"),
+    [
+        (0.0213, "0.021"),
+        (2.13, "2.1"),
+        (31.4, "31.4"),
+        (99.6, "99.6"),
+        (99.97, "100"),
+        (1010.2, "1,010"),
+    ],
 )
 def test_rates_have_no_exponent(each_second: float, words: str) -> None:
     assert rate(each_second) == words
+
+
+@pytest.mark.parametrize(
+    ("age_s", "steps_per_s", "overdue"),
+    [
+        (4.0, 20.0, False),
+        (6.0, 20.0, True),
+        (40.0, 0.1, False),
+        (60.0, 0.1, True),
+        (600.0, None, False),
+        (None, 20.0, False),
+    ],
+)
+def test_a_step_is_overdue_after_a_few_usual_ones(
+    age_s: float | None, steps_per_s: float | None, overdue: bool
+) -> None:
+    assert is_overdue(age_s, steps_per_s) is overdue

@@ -343,6 +343,17 @@ def test_stderr_without_a_traceback_changes_nothing() -> None:
     assert failures.completed_from_stderr(left, "just text\n") is left
 
 
+def test_a_missing_module_of_the_programs_own_package_is_not_to_be_installed(
+    tmp_path: Path,
+) -> None:
+    missing = ErrorDetail("ModuleNotFoundError: No module named 'mine.models.new'")
+    program = Program("script", str(tmp_path / "train.py"))
+    assert failures.with_place_of_module(missing, program) == missing
+    (tmp_path / "mine").mkdir()
+    told = failures.with_place_of_module(missing, program).message
+    assert told == f"{missing.message} (mine is the program's own)"
+
+
 @pytest.mark.parametrize(
     ("kind", "target", "found"),
     [

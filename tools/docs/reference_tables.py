@@ -1,4 +1,4 @@
-"""The parts of options.md, python-api.md and journal.md in docs/reference/ that are made from code.
+"""The parts of pages that are made from the code: options, Python names, journal, status.
 
 python tools/docs/reference_tables.py            say which pages are not up to date
 python tools/docs/reference_tables.py --write    write them
@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import holdfast
 from holdfast.cli import help as run_help
+from holdfast.cli import status_json
 from holdfast.cli.main import USAGE
 from holdfast.cli.table import GROUPS, OPTIONS, Option
 from holdfast.core.coordinator.io import CoordinatorEffect, CoordinatorEvent
@@ -180,10 +181,26 @@ def _summary(each: type) -> str:
     return " ".join((each.__doc__ or "").split("\n\n")[0].split())
 
 
+# Status.
+
+STATUS = (
+    ("The job", status_json.JobStatus),
+    ("`nodes`, each", status_json.NodeStatus),
+    ("`workers`, each", status_json.WorkerStatus),
+    ("`interruptions`, each", status_json.InterruptionStatus),
+)
+
+
+def status() -> Iterator[str]:
+    for title, each in STATUS:
+        yield from (f"## {title}", "", "| name | type | |", "|---|---|---|", *_fields(each), "")
+
+
 PAGES: dict[str, Callable[[], Iterator[str]]] = {
     "options.md": options,
     "python-api.md": python,
     "journal.md": journal,
+    "status-json.md": status,
 }
 
 

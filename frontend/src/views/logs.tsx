@@ -115,7 +115,7 @@ function Lines({ lines, words, follow }: { lines: LogLine[]; words: string; foll
       {lines.length === 0 && <p class="empty">No line fits.</p>}
       {lines.map((line, k) => (
         <p key={k} class={line.stream}>
-          <time>{line.at === null ? "" : clock(line.at)}</time>
+          <time>{clock(line.at)}</time>
           <span class="rank">{line.rank}</span>
           {line.stream === "err" && <span class="stream" title="standard error">err</span>}
           <Marked text={line.text} words={words} />

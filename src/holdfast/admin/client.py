@@ -26,7 +26,7 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
@@ -69,6 +69,10 @@ class AdminError(HoldfastError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(clean(reason))  # It may be the job's own words.
+
+
+class JobNotFound(AdminError):
+    """No job of that name runs on this machine."""
 
 
 class LocalAgent(Struct):
@@ -139,11 +143,27 @@ class AdminClient:
             return answer
         raise AdminError("the coordinator did not answer")
 
-    def pause(self, seconds: float) -> None:
-        """Wait that long, or until the job hangs up. Raises `AdminError` then."""
+    def pause(
+        self,
+        seconds: float,
+        readable: int | None = None,
+        read: Callable[[], None] = lambda: None,
+        done: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Wait that long, or until something else is done, and read a descriptor meanwhile.
+
+        Raises `AdminError` where the job hangs up.
+        """
         over: list[bool] = []
-        self._loop.call_later(seconds, over.append, True)
-        self._loop.run_until(lambda: bool(over or self._ended))
+        timer = self._loop.call_later(seconds, over.append, True)
+        if readable is not None:
+            self._loop.add_reader(readable, read)
+        try:
+            self._loop.run_until(lambda: bool(over or self._ended or done()))
+        finally:
+            timer.cancel()
+            if readable is not None:
+                self._loop.remove_reader(readable)
         if self._ended:
             raise AdminError(self._ended)
 
@@ -197,13 +217,13 @@ def connect_here(wanted: str = "") -> AdminClient:
             return connect_to(agent)  # Nobody has to wait for the others.
         found.append(agent)
     if not found:
-        raise AdminError(f"no job of yours runs on this machine{_of_others(listening)}")
+        raise JobNotFound(f"no job of yours runs on this machine{_of_others(listening)}")
     jobs = {(agent.run_id, agent.uid): agent for agent in found}
     running = ", ".join(sorted(_display_name(*job) for job in jobs))
     if wanted:
         found = _of_one_user(wanted, [agent for agent in found if agent.run_id == wanted])
         if not found:
-            raise AdminError(f"no job called {wanted!r} runs on this machine: {running}")
+            raise JobNotFound(f"no job called {wanted!r} runs on this machine: {running}")
     elif len(jobs) > 1:
         raise AdminError(f"several jobs run on this machine, so name one: {running}")
     return connect_to(found[0])

@@ -78,6 +78,7 @@ if TYPE_CHECKING:
 NOT_THE_COORDINATOR = "this node is not the coordinator any more; ask again"
 _pack = msgspec.msgpack.Encoder().encode
 NO_DASHBOARD = "this node has no dashboard: it was started without --dashboard"
+FINISHED = ProcessUsage("finished")
 REPLY_FIRST_S = 0.1
 """How long a node that is to be killed lives on, so that its answer goes out."""
 NO_WORKERS = "no worker runs on this node now"
@@ -182,9 +183,8 @@ class RequestHandlers:
         return UnderWay()
 
     def _look_at_ranks(self, tell: Reply) -> None:
-        standings = self._supervisor.standings()
+        standings, finished = self._supervisor.standings(), self._supervisor.finished()
         pids = [one.pid for one in standings]
-        ended = tuple(self._supervisor.ended_ranks())
         host = self._engine.state.host
 
         def look() -> tuple[dict[int, ProcessUsage], MachineUsage]:
@@ -193,8 +193,9 @@ class RequestHandlers:
         def looked(found: tuple[dict[int, ProcessUsage], MachineUsage]) -> None:
             used, machine = found
             ranks = tuple(_rank(one, used[one.pid]) for one in standings if one.pid in used)
+            ranks += tuple(_rank(one, FINISHED) for one in finished)
             free, devices = machine.memory_free_bytes, machine.accelerators
-            tell(RanksTold(host, ranks, machine.load, free, devices, ended))
+            tell(RanksTold(host, ranks, machine.load, free, devices))
 
         self._supervisor.file_lane.do(look, looked)
 
@@ -207,11 +208,7 @@ class RequestHandlers:
     def _logs_after(self, request: LogsAsked, tell: Reply) -> None:
         recent, ranks = self._supervisor.recent, frozenset(request.ranks)
         after = request.after.get(self._engine.state.name, 0)
-        files = tuple(
-            cut(f"rank {rank}: {file}")
-            for (rank, _), file in sorted(recent.files.items())
-            if not ranks or rank in ranks
-        )
+        files = tuple(map(cut, recent.named_files(ranks)))
 
         def told(blocks: list[OutputBlock], last: int) -> None:
             packed = tuple(
@@ -230,16 +227,18 @@ class RequestHandlers:
         return self._feed
 
     def _history(self) -> HistoryTold:
-        book, history = self._live.book(self._engine.clock.now()), self._live.history
+        now, history = self._engine.clock.now(), self._live.history
+        book = self._live.book(now)
         parts_s: dict[str, float] = dict(book.parts_s.items())
         return HistoryTold(
             sum(parts_s.values()),
             parts_s,
             book.reports_steps,
             tuple(map(_pack, book.interruptions[-ROUNDS_TOLD_MOST:])),
+            history.pace or None,
+            self._live.step_age_s(now),
             tuple(map(_pack, book.segments[-SEGMENTS_TOLD_MOST:])),
             tuple(map(_pack, history.lanes.values())),
-            history.pace or None,
         )
 
     def _events_after(self, request: EventsAsked, tell: Reply) -> None:

@@ -50,6 +50,16 @@ if TYPE_CHECKING:
 
 CONSOLE_PATIENCE_S = 10.0
 """How long the end waits for a reader of our output that does not read."""
+WATCHED_AFTER_S = 60.0
+"""When it is told by what workers are watched for hangs."""
+WATCHED_BY_SIGNS = (
+    "--hang restart: hangs are noticed by steps of PyTorch's optimizers and phases;"
+    " no worker reports steps (holdfast.progress)"
+)
+NOT_WATCHED = (
+    "--hang restart: no worker reports steps (holdfast.progress) or uses an optimizer of PyTorch,"
+    " so a job that hangs is restarted only if stacks show which rank the others wait for"
+)
 JOURNAL_LAST_S = 2.0
 """How long a node that has failed waits for its journal."""
 JOURNAL_WAITING_BYTES = 32 << 20
@@ -173,6 +183,14 @@ class Agent:
             self._open_dashboard()
         self._open_health_port()
         self._open_traces()
+        output = self.config.output
+        if self.logs.temporary is not None and (output.redirects or output.redirects_default):
+            self._messages.say(f"output of workers goes to files in {self.logs.root}")
+        if self.config.oversight.hang == "restart" and self._print_report:
+            if self.config.program.kind == "command":
+                self._messages.say(NOT_WATCHED)
+            else:
+                self._loop.call_later(WATCHED_AFTER_S, self._tell_what_is_watched)
         self.post(started)
         self._keep_journal_up()
         self._loop.run_until(lambda: self._engine.outcome is not None)
@@ -254,6 +272,12 @@ class Agent:
         now = self._loop.now()
         if self._engine.outcome is None:
             self._loop.call_later(self._journal.keep_up(now) - now, self._keep_journal_up)
+
+    def _tell_what_is_watched(self) -> None:
+        """By what a hang would be noticed."""
+        watched = self.supervisor.watched_by()
+        if self._engine.outcome is None and watched != "steps":
+            self._messages.say(WATCHED_BY_SIGNS if watched else NOT_WATCHED)
 
     def _echo(self, line: bytes) -> None:
         self.console.write(2, line)
@@ -344,7 +368,8 @@ class Agent:
         if tells_nothing and not self._print_report:
             files.do(self._kept.remove_if_untouched)
         else:
-            files.do(partial(self._kept.end, self._record(outcome, known)))
+            last = self.supervisor.recent.the_last()
+            files.do(partial(self._kept.end, self._record(outcome, known), last))
         self._wait_for_disks()
 
     def _record(self, outcome: Outcome, known: Summary) -> run_folders.RunRecord:

@@ -18,6 +18,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from holdfast.admin.client import AdminClient, AdminError
+from holdfast.cli import options
 from holdfast.cli.demo_job import DemoJob, DemoProgram
 from holdfast.cli.fault_injection import (
     FaultInjector,
@@ -28,9 +29,10 @@ from holdfast.cli.fault_injection import (
     counted,
     summary,
 )
-from holdfast.cli.job_connection import connect, job_arguments
-from holdfast.cli.status import Screen, look
+from holdfast.cli.job_connection import connect_to_job
+from holdfast.cli.status import look
 from holdfast.cli.status_view import render as render_status
+from holdfast.cli.top import Screen
 from holdfast.core.protocol.errors import HoldfastError
 from holdfast.core.protocol.requests import JobAsked, JobTold
 from holdfast.observe.job_report import JobReport
@@ -160,7 +162,7 @@ def _first_step(job: DemoJob) -> AdminClient:
     why: HoldfastError = AdminError("the job did not come to its first step")
     while time.monotonic() < until and len(job.statuses) < program.nodes:
         try:
-            client = connect(job_arguments(job.connect_options, ()))
+            client = connect_to_job("", options.split(job.connect_options)[0])
         except HoldfastError as error:
             why = error
             time.sleep(0.2)  # Nobody listens there yet, and nobody could tell when one does.

@@ -1,12 +1,16 @@
-"""The scripts by which a shell completes `holdfast`: the commands, and the options of `run`.
+"""The scripts by which a shell completes `holdfast`: the commands, and the options of each.
 
-They are made from the table of options, so that they have all of them, and name no file of ours.
+They are made from the table of options and the parsers of verbs, so that they have all of them, and
+name no file of ours.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from holdfast.cli.main import VERBS
 from holdfast.cli.table import OPTIONS
+from holdfast.cli.verbs import Verb
 
 BASH = """\
 _holdfast() {
@@ -15,6 +19,10 @@ _holdfast() {
     COMPREPLY=($(compgen -W "COMMANDS" -- "$word"))
   elif [[ ${COMP_WORDS[1]} == run && $word == -* ]]; then
     COMPREPLY=($(compgen -W "OPTIONS" -- "$word"))
+  elif [[ $word == -* ]]; then
+    case ${COMP_WORDS[1]} in
+BASH_VERBS
+    esac
   fi
 }
 complete -o bashdefault -o default -F _holdfast holdfast
@@ -30,6 +38,10 @@ _holdfast() {
 DESCRIBED
     )
     _describe -o option options
+  elif [[ $words[CURRENT] == -* ]]; then
+    case $words[2] in
+ZSH_VERBS
+    esac
   else
     _files
   fi
@@ -55,11 +67,23 @@ def script(shell: str) -> str:
         "OPTIONS": " ".join([*(f"--{name}" for name in names), *short]),
         "DESCRIBED": "\n".join(_described(option.name, option.help) for option in OPTIONS),
         "NAMES": " ".join(names),
+        "BASH_VERBS": _cases('COMPREPLY=($(compgen -W "{}" -- "$word"))'),
+        "ZSH_VERBS": _cases("compadd -- {}"),
     }
     text = SCRIPTS[shell]
     for word, meant in words.items():
         text = text.replace(word, meant)
     return text
+
+
+def _cases(command: str) -> str:
+    """A line for each verb: what to offer among its options."""
+    lines = []
+    for name, module in VERBS.items():
+        verb = getattr(import_module(f"holdfast.cli.{module}"), name)
+        if isinstance(verb, Verb):
+            lines.append(f"      {name}) {command.format(' '.join(verb.parser.shown_options))} ;;")
+    return "\n".join(lines)
 
 
 def _described(name: str, words: str) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.verbs import verb
+from holdfast.cli.verbs import VerbParser, verb
+from holdfast.core.policy.texts import whole_number
 from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.errors import UsageError
 
@@ -15,56 +17,39 @@ if TYPE_CHECKING:
     from holdfast.admin.client import LocalAgent
     from holdfast.dashboard.page_state import PageState
     from holdfast.dashboard.wire import LogLineShown
-    from holdfast.observe.journal import Step
 
-HELP = """\
-Usage: holdfast dashboard [--port PORT]
-       holdfast dashboard RUN
-       holdfast dashboard [JOURNAL | FOLDER | RUN]... [--port PORT]
-
-Prints the link to a page. Without a job it lists yours on this machine, those that run and
-the last ones that have ended, and opens any. For a job that runs here and was started with
---dashboard, it is the page of its agent: live, and with its key. For journals (journal.jsonl,
-or a folder below which they are; of several nodes they become one story), and for a job that
-has ended, the page is served from here until Ctrl-C. Journals can also be dropped onto a page
-that is served from here, or chosen there.
-
-Whoever has the link can use the page. It answers on this machine only; from another one,
-go through ssh: ssh -L 8470:127.0.0.1:8470 HOST
-
-  --port PORT    serve journals at this port [any that is free]
-"""
 PORT_MOST = 65535
-READ_BYTES = 64 << 10
-LINES_EACH = 200
-"""Of each file of a worker that has ended."""
+PARSER = VerbParser(
+    "dashboard",
+    "Print the link to a page. Without a job it lists yours on this machine, running and ended, "
+    "and opens any. For a job that runs here and was started with --dashboard, it is the page of "
+    "its agent: live, and with its key. For journals, and for a job that has ended, the page is "
+    "served from here until Ctrl-C. Journals can also be dropped onto that page, or chosen there.",
+    epilog="Whoever has the link can use the page. It answers on this machine only; from another "
+    "one,\ngo through ssh: ssh -L 8470:127.0.0.1:8470 HOST",
+)
+PARSER.add_argument(
+    "places",
+    nargs="*",
+    metavar="JOB | FOLDER | JOURNAL",
+    help="the name of a job, a folder below which journals are, or a journal (journal.jsonl); "
+    "those of several nodes become one story",
+)
+PARSER.add_argument(
+    "--port",
+    type=whole_number(0, PORT_MOST),
+    metavar="PORT",
+    help="serve it from here, at this port [any that is free]",
+)
 
 
-@verb(HELP)
-def dashboard(words: list[str]) -> None:
-    paths, port = _parse(words)
-    link = _running(paths) if paths and port is None else ""
+@verb(PARSER)
+def dashboard(asked: Namespace) -> None:
+    link = _running(asked.places) if asked.places and asked.port is None else ""
     if link:
         print(link)
     else:
-        _serve(paths, port or 0)
-
-
-def _parse(words: list[str]) -> tuple[list[str], int | None]:
-    paths, port = [], None
-    rest = iter(words)
-    for word in rest:
-        name, equals, value = word.partition("=")
-        if name == "--port":
-            value = value if equals else next(rest, "")
-            if not value.isdecimal() or int(value) > PORT_MOST:
-                raise UsageError(f"--port {value or 'without a number'} is no port", "0 to 65535")
-            port = int(value)
-        elif word.startswith("-"):
-            raise UsageError(f"there is no option {word}", "`holdfast dashboard --help` shows them")
-        else:
-            paths.append(word)
-    return paths, port
+        _serve(asked.places, asked.port or 0)
 
 
 def _running(paths: list[str]) -> str:
@@ -154,45 +139,22 @@ def _opened(journals: Sequence[str]) -> PageState:
     headers = [header for _, (header, _) in known]
     told = job_report.report([journal for _, journal in known], running_at(headers))
     state = static_page(told)
-    state.lines = _last_lines([(path, journal[1]) for path, journal in known])
+    state.lines = _last_lines([path for path, _ in known])
     return state
 
 
-def _last_lines(journals: Sequence[tuple[Path, Sequence[Step]]]) -> list[LogLineShown]:
-    from holdfast.core.node_io import Told
-    from holdfast.core.protocol.bounds import clean_lines
-    from holdfast.core.protocol.messages import RunRound
-    from holdfast.dashboard.logs import LINES_KEPT
-    from holdfast.dashboard.wire import LogLineShown
-    from holdfast.observe.journal import NodeStep
-    from holdfast.processes.output.run_folders import STREAM_FILES, JobLogs
+def _last_lines(journals: Sequence[Path]) -> list[LogLineShown]:
+    """What was kept of the output of these runs."""
+    from holdfast.core.protocol.requests import LogBlock, LogsTold
+    from holdfast.dashboard.logs import LINES_KEPT, lines_of
+    from holdfast.observe.log_lines import LineMaker
+    from holdfast.processes.output import run_folders
 
     found: list[LogLineShown] = []
-    for path, steps in journals:
-        ranks = {
-            (step.event.message.assignment.restart_count, worker.local_rank): worker.rank
-            for step in steps
-            if isinstance(step, NodeStep)
-            and isinstance(step.event, Told)
-            and isinstance(step.event.message, RunRound)
-            for worker in step.event.message.assignment.workers
-        }
-        for (attempt, local_rank), rank in ranks.items():
-            folder = JobLogs(path.parent).worker(attempt, local_rank)
-            if folder is None:
-                continue
-            for stream, name in STREAM_FILES.items():
-                text = _end_of(folder / name)
-                shown = clean_lines(text.decode(errors="replace")).splitlines()
-                kind = "err" if stream == 2 else "out"
-                found += [LogLineShown(None, rank, kind, line) for line in shown[-LINES_EACH:]]
-    return found[-LINES_KEPT:]
-
-
-def _end_of(file: Path) -> bytes:
-    try:
-        with file.open("rb") as log:
-            log.seek(max(0, file.stat().st_size - READ_BYTES))
-            return log.read(READ_BYTES)
-    except OSError:
-        return b""
+    for folder in run_folders.folders():
+        places = run_folders.places_of(folder)
+        if any(path.absolute().is_relative_to(place) for path in journals for place in places):
+            kept = run_folders.output_of(folder).blocks
+            blocks = [LogBlock(b.at, b.rank, 2 if b.stream == 2 else 1, b.text) for b in kept]
+            found += lines_of(LineMaker(), "", LogsTold(tuple(blocks), 0))
+    return sorted(found, key=lambda line: line.at)[-LINES_KEPT:]

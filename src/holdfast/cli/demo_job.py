@@ -26,6 +26,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from holdfast.processes.host.reserved_ports import ReservedPort
+from holdfast.processes.output.run_folders import OUTPUT, RECORD
 from holdfast.processes.stdlib_only import linux
 
 GRACE_S = 3.0
@@ -145,7 +146,11 @@ class DemoJob:
         if _answers(self._port.number):
             left.append(f"somebody listens on port {self._port.number}")
         files = sorted((self.folder / "temporary").rglob("*"))
-        left += [f"file {file.relative_to(self.folder)}" for file in files if file.is_file()]
+        left += [
+            f"file {file.relative_to(self.folder)}"
+            for file in files
+            if file.is_file() and file.name not in (RECORD, OUTPUT)  # Kept for `holdfast jobs`.
+        ]
         self._port.release()
         return left
 

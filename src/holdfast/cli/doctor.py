@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from argparse import Namespace
 
 import msgspec
 from msgspec.structs import replace
 
 from holdfast.cli import option_sources, options
-from holdfast.cli.verbs import say_mistake
+from holdfast.cli.verbs import VerbParser, verb_of_run
 from holdfast.core.policy import timing
 from holdfast.core.policy.config import (
     JobConfig,
@@ -32,55 +33,39 @@ from holdfast.doctor.findings import Finding, most_serious_first
 from holdfast.doctor.group import Examined
 from holdfast.engine.secrets import Secrets
 
-USAGE = """\
-Usage: holdfast doctor [--json] [--shared DIR] [options of holdfast run]
 
-Says what is wrong with this machine, most serious first, and how to mend it: versions, limits,
-memory, disks, names, addresses, the clock, variables that will surprise, times that do not fit
-together. Ends with 1 if a job would fail of it.
+def _full_path(text: str) -> str:
+    if not os.path.isabs(text):
+        raise UsageError("--shared needs the full path of a folder", "--shared /data")
+    return text
 
-With --nnodes, on all nodes of a job before it starts: give each node the options that the job will
-get. They meet as for the job, each dials each other one, and what differs between them is said.
 
-  --json        the same for programs, with all that was found
-  --shared DIR  see whether all nodes share this folder
-
-For example: holdfast doctor --nnodes 2 --rdzv-endpoint node1:29400 --shared /data
-"""
+PARSER = VerbParser(
+    "doctor",
+    "Say what is wrong with this machine, most serious first, and how to mend it: versions, "
+    "limits, memory, disks, names, addresses, the clock, variables that will surprise, times "
+    "that do not fit together. Ends with 1 if a job would fail of it.\n\n"
+    "With --nnodes, on all nodes of a job before it starts: give each node the options that the "
+    "job will get. They meet as for the job, each dials each other one, and what differs between "
+    "them is said.",
+    usage="holdfast doctor [--json] [--shared DIR] [options of holdfast run]",
+    epilog="For example: holdfast doctor --nnodes 2 --rdzv-endpoint node1:29400 --shared /data",
+    allow_abbrev=False,
+)
+PARSER.add_argument("--json", action="store_true",
+                    help="the same for programs, with all that was found")  # fmt: skip
+PARSER.add_argument("--shared", metavar="DIR", type=_full_path,
+                    help="see whether all nodes share this folder")  # fmt: skip
 OPEN = (
     "this job has no token, so anyone who reaches its nodes can take part in the doctor's meeting; "
     "HOLDFAST_TOKEN or --token-file keeps strangers out"
 )
 
 
-def doctor(words: list[str]) -> int:
-    """The verb. Returns the exit status."""
-    try:
-        as_json, shared, rest = _own_words(words)
-        given, _ = options.split(rest)
-        return _examine(given, rest, as_json, shared)
-    except options.HelpRequested:
-        print(USAGE, end="")
-        return exit_status.SUCCEEDED
-    except UsageError as error:
-        return say_mistake(error)
-
-
-def _own_words(words: list[str]) -> tuple[bool, str, list[str]]:
-    """Part the two options that are the doctor's from those of `holdfast run`."""
-    as_json, shared, rest = False, "", []
-    every = iter(words)
-    for word in every:
-        name, equals, value = word.partition("=")
-        if word == "--json":
-            as_json = True
-        elif name == "--shared":
-            shared = value if equals else next(every, "")
-            if not shared or not os.path.isabs(shared):
-                raise UsageError("--shared needs the full path of a folder", "--shared /data")
-        else:
-            rest.append(word)
-    return as_json, shared, rest
+@verb_of_run(PARSER)
+def doctor(asked: Namespace, words: list[str]) -> int:
+    given, _ = options.split(words)
+    return _examine(given, words, asked.json, asked.shared or "")
 
 
 def _examine(

@@ -164,7 +164,7 @@ def summary(told: InjectedFaults) -> str:
     faults = counted(sum(told.faults.values()), "stroke", "strokes")
     lines = [f"the storm is over: {faults}, {counted(len(found), 'recovery', 'recoveries')}"]
     if told.without_target:
-        lines.append(f"  {told.without_target} found nobody to strike")
+        lines.append(f"  {told.without_target} had no matching target")
     if found:
         middle, worst = found[len(found) // 2], found[-1]
         lines.append(

@@ -10,91 +10,84 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-from collections.abc import Sequence
+from argparse import SUPPRESS, Namespace
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
-
-from holdfast.admin.client import AdminClient, connect_elsewhere, connect_here
+from holdfast.admin.client import AdminClient, JobNotFound, connect_elsewhere, connect_here
 from holdfast.cli import option_sources, options
 from holdfast.cli.detection import Detected
 from holdfast.cli.option_sources import OptionText
+from holdfast.cli.table import MACHINES, OPTIONS, SECURITY
+from holdfast.cli.verbs import VerbParser
 from holdfast.core.policy.config import Program
 from holdfast.core.protocol.bounds import NAME_MOST, clean, cut
-from holdfast.core.protocol.errors import UsageError
 from holdfast.engine.secrets import read_secrets
 
-FINDING = """\
-A job is found by its name (--rdzv-id, or what `holdfast run` called it) on this machine;
-without one, the only one of yours is meant. From another machine, give the options by which
-the job's nodes meet, and its token if it has one:
+if TYPE_CHECKING:
+    from holdfast.cli.jobs import ListedJob
 
-  --rdzv-endpoint HOST:PORT   as given to `holdfast run`
-  --rdzv-id NAME              the job's name; not needed where its nodes got none
-  --rdzv-backend NAME         for a job that meets in etcd or in a shared folder
-  --token-file FILE           or HOLDFAST_TOKEN in the environment
-"""
+ELSEWHERE = (
+    "the options by which its nodes meet, as given to `holdfast run`; its token, if it has one,"
+    " may be in HOLDFAST_TOKEN"
+)
+_SHOWN = ("rdzv-endpoint", "rdzv-id", "rdzv-backend", "token-file")
 _REMOTE_OPTIONS = ("rdzv-endpoint", "rdzv-backend")
+_MEETING = tuple(each for each in OPTIONS if each.group in (MACHINES, SECURITY))
+"""The options of `holdfast run` that a verb takes, too."""
+FLAG = {"action": "store_const", "const": "1"}
 _NOTHING = Program(kind="script", target="job")
 
 
-class JobArguments(Struct, frozen=True):
-    """The words after a verb, sorted."""
+class JobHasEnded(JobNotFound):
+    """It ran on this machine, and left a record."""
 
-    flags: frozenset[str]
-    ahead: tuple[str, ...]
-    """What stands before the job's name: a node's, or a number of nodes."""
-    name: str
-    """The job's; empty where it was not named."""
-    given: dict[str, OptionText]
-    """The options of `holdfast run` among them."""
+    def __init__(self, job: ListedJob) -> None:
+        from holdfast.cli.jobs import in_words
+
+        super().__init__(in_words(job))
+        self.job = job
 
 
-def job_arguments(words: Sequence[str], flags: Sequence[str], ahead: int = 0) -> JobArguments:
-    """Part a verb's own flags from names and from options. Raises `UsageError`.
-
-    `ahead` is how many words come before the job's name.
-    """
-    found = frozenset(word for word in words if word in flags)
-    given: dict[str, OptionText] = {}
-    names: list[str] = []
-    rest: Sequence[str] = [word for word in words if word not in flags]
-    while rest:
-        more, behind = options.split(rest)
-        given.update(more)
-        names += behind[:1]
-        rest = behind[1:]
-    if len(names) > ahead + 1:
-        raise UsageError(f"{names[-1]!r} is one word too many", "--help says what there is to say")
-    return JobArguments(found, tuple(names[:ahead]), "".join(names[ahead:]), given)
-
-
-def take_values(
-    words: Sequence[str], names: Sequence[str]
-) -> tuple[dict[str, list[str]], list[str]]:
-    """Part a verb's own options that have a value, each of which may come several times."""
-    values: dict[str, list[str]] = {name: [] for name in names}
-    rest: list[str] = []
-    waiting = iter(words)
-    for word in waiting:
-        name, equals, value = word.partition("=")
-        if name not in values:
-            rest.append(word)
-            continue
-        given = value if equals else next(waiting, None)
-        if given is None:
-            raise UsageError(f"{name} needs a value", f"{name} VALUE")
-        values[name].append(given)
-    return values, rest
+def job_parser(name: str, about: str, then: str = "") -> VerbParser:
+    """The parser of a verb about one job: its name comes first, then what the verb needs."""
+    words = " ".join(filter(None, ("[JOB]", then, "[options]")))
+    parser = VerbParser(name, about, usage=f"holdfast {name} {words}")
+    parser.add_argument(
+        "job",
+        nargs="?",
+        default="",
+        metavar="JOB",
+        help="its name, as `holdfast jobs` shows it; not needed where only one of yours runs here",
+    )
+    elsewhere = parser.add_argument_group("a job on other machines", ELSEWHERE)
+    for option in _MEETING:
+        words = option.help if option.name in _SHOWN else SUPPRESS
+        settings: dict[str, Any] = {"dest": option.name, "help": words}
+        settings |= {"metavar": option.metavar} if option.metavar else FLAG
+        elsewhere.add_argument(f"--{option.name}", **settings)
+    return parser
 
 
-def connect(request: JobArguments) -> AdminClient:
-    """Reach the job. Raises `AdminError` or `UsageError`."""
-    environ, name = os.environ, request.name
-    is_elsewhere = any(option in request.given for option in _REMOTE_OPTIONS)
-    if not is_elsewhere:
-        named = request.given.get("rdzv-id")
-        return connect_here(name or (named.text if named is not None else ""))
-    given = {"nnodes": OptionText("1:2", "--nnodes"), **request.given}
+def connect(found: Namespace) -> AdminClient:
+    """Reach the job that the words of a verb name. Raises `AdminError` or `UsageError`."""
+    texts = {each.name: getattr(found, each.name) for each in _MEETING}
+    given = {name: OptionText(text, f"--{name}") for name, text in texts.items() if text}
+    return connect_to_job(found.job, given)
+
+
+def is_elsewhere(found: Namespace) -> bool:
+    """Whether the job is looked for where its nodes meet, not on this machine."""
+    return any(getattr(found, name) for name in _REMOTE_OPTIONS)
+
+
+def connect_to_job(name: str, given: Mapping[str, OptionText]) -> AdminClient:
+    """Reach a job by its name, or by the options of `holdfast run`."""
+    environ = os.environ
+    if not any(option in given for option in _REMOTE_OPTIONS):
+        named = given.get("rdzv-id")
+        return _connect_here(name or (named.text if named is not None else ""))
+    given = {"nnodes": OptionText("1:2", "--nnodes"), **given}
     if name:
         given["rdzv-id"] = OptionText(name, "--rdzv-id")
     detected = Detected(option_sources.collect(given, environ))
@@ -102,6 +95,20 @@ def connect(request: JobArguments) -> AdminClient:
     config = options.configure(detected, values, _NOTHING, environ).config
     secrets = read_secrets(config.security.token_file, config.rendezvous.options, environ)
     return connect_elsewhere(config, secrets)
+
+
+def _connect_here(name: str) -> AdminClient:
+    try:
+        return connect_here(name)
+    except JobNotFound as error:
+        from holdfast.cli.jobs import ended_job, in_words
+
+        ended = ended_job(name)
+        if ended is None:
+            raise
+        if name:
+            raise JobHasEnded(ended) from None
+        raise JobNotFound(f"{error}; the last one, {in_words(ended)}") from None
 
 
 def own_name() -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import time
+from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,11 +14,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.cli.journal_search import Candidate, candidates
-from holdfast.cli.verbs import verb
+from holdfast.cli.verbs import VerbParser, verb
 from holdfast.core.node_io import Finish, Told
 from holdfast.core.policy.root_cause import shortened
 from holdfast.core.protocol.bounds import clean
-from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.messages import RunRound
 from holdfast.core.protocol.model import Assignment, Outcome
 from holdfast.observe.journal import NodeStep
@@ -24,14 +25,12 @@ from holdfast.observe.summary import counted, length
 from holdfast.processes.output import run_folders
 from holdfast.processes.output.run_folders import RunRecord
 
-HELP = """\
-Usage: holdfast jobs [--json]
-
-Your jobs on this machine: those that run, and the last ones that have ended, the newest
-first. `holdfast status NAME` says more of one that runs, `holdfast report NAME` of any.
-
-  --json  one object for each job, in a list
-"""
+PARSER = VerbParser(
+    "jobs",
+    "List your jobs on this machine: those that run, and the last ones that have ended, the newest "
+    "first. `holdfast status NAME` says more of one that runs, `holdfast report NAME` of any.",
+)
+PARSER.add_argument("--json", action="store_true", help="one object for each job, in a list")
 READ_BYTES = 1 << 18
 """How much of a journal's beginning, and of its end, is looked at for its size."""
 REASON_MOST = 80
@@ -57,15 +56,14 @@ class ListedJob(Struct, frozen=True, omit_defaults=True):
     reason: str = ""
     journals: tuple[str, ...] = ()
     """On this machine."""
+    folders: tuple[str, ...] = ()
+    """Where its end and its last output are."""
 
 
-@verb(HELP)
-def jobs(words: list[str]) -> None:
-    unknown = [word for word in words if word != "--json"]
-    if unknown:
-        raise UsageError(f"unexpected argument: {unknown[0]!r}", "`holdfast jobs --help`")
+@verb(PARSER)
+def jobs(asked: Namespace) -> None:
     found = list_jobs()
-    if words:
+    if asked.json:
         print(msgspec.json.encode(found).decode())
     else:
         print(render(found), end="", flush=True)
@@ -84,12 +82,19 @@ def list_jobs() -> list[ListedJob]:
     return [*_without_journals(known), *reversed(together)]
 
 
+def ended_job(name: str = "") -> ListedJob | None:
+    """The last of that name that has ended, or the last of all."""
+    return next(
+        (one for one in list_jobs() if one.state != "running" and name in ("", one.name)), None
+    )
+
+
 def _with_journals() -> Iterator[ListedJob]:
     for folder in run_folders.folders():
         record = run_folders.record_of(folder)
         found = list(candidates(run_folders.places_of(folder)))
         if record is not None:
-            yield _ended(record, found)
+            yield replace(_ended(record, found), folders=(str(folder),))
         elif found:
             yield _without_end(found[0], run_folders.is_running(folder))
 
@@ -147,7 +152,9 @@ def _as_one(first: ListedJob, second: ListedJob) -> ListedJob:
     """What two nodes of a job know of it: one that runs, or that knows its steps, knows most."""
     best = max(first, second, key=_knowledge)
     journals = (*first.journals, *second.journals)
-    return replace(best, started=min(first.started, second.started), journals=journals)
+    folders = (*first.folders, *second.folders)
+    start = min(first.started, second.started)
+    return replace(best, started=start, journals=journals, folders=folders)
 
 
 def _knowledge(one: ListedJob) -> tuple[bool, bool, bool]:
@@ -178,6 +185,14 @@ def _look_into(path: Path) -> tuple[Assignment | None, Outcome | None]:
 
 
 # In words.
+
+
+def in_words(one: ListedJob) -> str:
+    """ "nightly has ended: failed after 12 s, …; report: holdfast report nightly" """
+    name = clean(shlex.quote(one.name))
+    after = "in" if one.state == "succeeded" else "after"
+    facts = ", ".join(filter(None, (f"{one.state} {after} {length(one.seconds)}", ending(one))))
+    return f"{name} has ended: {facts}; report: holdfast report {name}"
 
 
 def render(found: list[ListedJob]) -> str:

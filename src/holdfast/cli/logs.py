@@ -5,37 +5,45 @@ from __future__ import annotations
 import re
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Sequence
+from pathlib import Path
 
 from msgspec import Struct
 
 from holdfast.admin.client import AdminClient, AdminError
-from holdfast.cli.job_connection import FINDING, connect, job_arguments, take_values
+from holdfast.cli.job_connection import JobHasEnded, connect, job_parser
 from holdfast.cli.verbs import verb
 from holdfast.core.policy.texts import whole_number
 from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.errors import UsageError
-from holdfast.core.protocol.requests import LogsAsked, LogsTold
+from holdfast.core.protocol.requests import LogBlock, LogsAsked, LogsTold
 from holdfast.observe.log_lines import LineMaker
 
-HELP = f"""\
-Usage: holdfast logs [JOB] [--rank N]… [--node NAME]… [--grep PATTERN] [--follow]
-
-What the workers of a job have written last, on all nodes, in the order of time, each line
-with its rank. Of each worker the last 64 kB of either stream are kept, whether or not the
-job has a --log-dir. What a worker writes straight into a file (--redirects) is there, and
-the file is named.
-
-  --rank N         of this rank only; may be given several times
-  --node NAME      of this node only, by its name in `holdfast status`; several times, too
-  --grep PATTERN   only lines in which this regular expression is found
-  --timestamps     with the time at which each line came
-  --follow, -f     go on, until the job ends
-
-{FINDING}"""
+PARSER = job_parser(
+    "logs",
+    "Show what the workers of a job have written last, on all nodes, in the order of time, each "
+    "line with its rank. Of each worker the last 64 kB of either stream are kept, whether or not "
+    "the job has a --log-dir. What a worker writes straight into a file (--redirects) is there, "
+    "and the file is named. Of a job that "
+    "has ended it is what was there at the end.",
+)
+PARSER.add_argument("--rank", action="append", default=[], type=whole_number(0), metavar="N",
+                    help="of this rank only; may be given several times")  # fmt: skip
+PARSER.add_argument(
+    "--node",
+    action="append",
+    default=[],
+    metavar="NAME",
+    help="of this node only, by its name in `holdfast status`; several times, too",
+)
+PARSER.add_argument("--grep", action="append", default=[], metavar="PATTERN",
+                    help="only lines in which this regular expression is found")  # fmt: skip
+PARSER.add_argument("--timestamps", action="store_true",
+                    help="with the time at which each line came")  # fmt: skip
+PARSER.add_argument("--follow", "-f", action="store_true", help="go on, until the job ends")
 FOLLOW_S = 1.0
 """How long nodes wait for output before they answer that there is none."""
-VALUES = ("--rank", "--node", "--grep")
 
 
 class LogsWanted(Struct, frozen=True):
@@ -47,18 +55,41 @@ class LogsWanted(Struct, frozen=True):
     timestamps: bool = False
 
 
-@verb(HELP)
-def logs(words: list[str]) -> None:
-    values, rest = take_values(words, VALUES)
-    request = job_arguments(rest, ("--follow", "-f", "--timestamps"))
+@verb(PARSER)
+def logs(asked: Namespace) -> None:
     wanted = LogsWanted(
-        tuple(whole_number(0)(text) for text in values["--rank"]),
-        tuple(values["--node"]),
-        _pattern(values["--grep"]),
-        "--timestamps" in request.flags,
+        tuple(asked.rank), tuple(asked.node), _pattern(asked.grep), asked.timestamps
     )
-    with connect(request) as job:
-        _show(job, wanted, follow=bool(request.flags & {"--follow", "-f"}))
+    try:
+        with connect(asked) as job:
+            _show(job, wanted, follow=asked.follow)
+    except JobHasEnded as ended:
+        _show_last(ended, wanted)
+
+
+def _show_last(ended: JobHasEnded, wanted: LogsWanted) -> None:
+    """What was kept of a job that has ended."""
+    from holdfast.processes.output import run_folders
+
+    kept = [run_folders.output_of(Path(folder)) for folder in ended.job.folders]
+    if not any(one.blocks or one.files for one in kept):
+        raise ended
+    lines = LineMaker()
+    for file in sorted({file for one in kept for file in one.files}):
+        print(f"holdfast: {clean(file)}", file=sys.stderr)
+    found = [
+        line
+        for number, one in enumerate(kept)
+        for block in one.blocks
+        if not wanted.ranks or block.rank in wanted.ranks
+        for line in lines.take(
+            str(number), LogBlock(block.at, block.rank, 2 if block.stream == 2 else 1, block.text)
+        )
+    ]
+    for at, rank, text in sorted(found, key=lambda line: line[0]):
+        _print(wanted, at, rank, text)
+    for rank, text in lines.rest():
+        _print(wanted, time.time(), rank, text)
 
 
 def _pattern(texts: list[str]) -> re.Pattern[str] | None:

@@ -18,25 +18,27 @@ Usage: holdfast run [options] SCRIPT [arguments]
 
   holdfast run         start, supervise, restart and explain the workers of a job
   holdfast run --help  all its options
-  holdfast jobs        your jobs on this machine: those that run, and the last ones
-  holdfast status      how a job is: nodes, ranks, steps, what it waits for
+  holdfast jobs        list your jobs on this machine: those that run, and the last ones
+  holdfast status      show a job's status: nodes, ranks, steps, what it waits for
   holdfast top         the same live, worker by worker
-  holdfast events      what has happened to it so far, and as it goes on
-  holdfast logs        what its workers write, on all nodes
-  holdfast report      what became of a job: its story, and where its time went
-  holdfast dashboard   the page of a job in a browser, live or from its journals
-  holdfast stacks      where all workers of a job are, right now
+  holdfast events      show what has happened to it so far, and as it goes on
+  holdfast logs        show what its workers write, on all nodes
+  holdfast report      tell what became of a job: its story, and where its time went
+  holdfast dashboard   show a job in a browser, live or from its journals
+  holdfast stacks      show where all workers of a job are, right now
   holdfast drain       have a node leave its job
   holdfast restart     begin a job's next round, with all workers started again
   holdfast scale       change between how many nodes a job may have
-  holdfast save        have all workers save, and go on
+  holdfast save        checkpoint all workers, without stopping
   holdfast stop        end a job
-  holdfast chaos       harm a job on purpose, to see it recover
+  holdfast chaos       inject faults into a job, to see it recover
   holdfast slurm       submit a job to Slurm, and follow it
-  holdfast doctor      what is wrong with this machine, or with all nodes of a job
-  holdfast where       where this process was placed, and by which scheduler; runs nothing
+  holdfast doctor      say what is wrong with this machine, or with all nodes of a job
+  holdfast where       show what was detected about this machine and its scheduler
   holdfast --help      this text
   holdfast --version   the version
+
+The job comes first: holdfast VERB JOB ...
 
 For example: holdfast run --nproc-per-node 4 train.py
 """
@@ -44,7 +46,7 @@ For example: holdfast run --nproc-per-node 4 train.py
 VERBS = {
     "jobs": "jobs",
     "status": "status",
-    "top": "status",
+    "top": "top",
     "events": "status",
     "logs": "logs",
     "report": "report",

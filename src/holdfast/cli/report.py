@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
+from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
-from holdfast.cli.verbs import verb
+from holdfast.cli.verbs import VerbParser, verb
 from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.errors import UsageError
 
@@ -17,64 +16,40 @@ if TYPE_CHECKING:
     from holdfast.observe.job_report import JobReport
     from holdfast.observe.journal import JournalHeader
 
-HELP = """\
-Usage: holdfast report [JOURNAL | FOLDER | RUN]... [options]
-
-What happened to a job, as a short story, and where its time went: useful, detect, stop,
-form, spawn, import, first step, lost steps, waiting for nodes, idle after the end; in all
-and for each incident. Journals of several nodes become one story.
-
-Each place is a journal (journal.jsonl), a folder below which journals are (--log-dir), or
-the name of a run, which is looked for where logs go by default. Without one it is the
-last job on this machine.
-
-  --at TIME      what happened then: 14:05, 14:05:07 or "2026-11-18 14:05"
-  --since TIME   only the end: 90s, 10m or 2h before the last line, or from 14:05 on
-  --all          all events and incidents, however many
-  --json         the same for programs
-  --html FILE    the same as the dashboard's page, in one file; - is standard output
-"""
-_VALUES = ("--at", "--since", "--html")
-
-
-class _ReportWanted(Struct):
-    places: list[str]
-    at: str = ""
-    since: str = ""
-    html: str = ""
-    json: bool = False
-    all: bool = False
-
-
-@verb(HELP)
-def report(words: list[str]) -> None:
-    _show(_parse(words))
+PARSER = VerbParser(
+    "report",
+    "Tell what happened to a job, as a short story, and where its time went, in all and for each "
+    "interruption. Journals of several nodes become one story.",
+)
+PARSER.add_argument(
+    "places",
+    nargs="*",
+    metavar="JOB | FOLDER | JOURNAL",
+    help="the name of a job, a folder below which journals are (--log-dir), or a journal "
+    "(journal.jsonl) [the last job on this machine]",
+)
+_when = PARSER.add_mutually_exclusive_group()
+_when.add_argument("--at", default="", metavar="TIME",
+                   help='what happened then: 14:05, 14:05:07 or "2026-11-18 14:05"')  # fmt: skip
+_when.add_argument(
+    "--since",
+    default="",
+    metavar="TIME",
+    help="only the end: 90s, 10m or 2h before the last line, or from 14:05 on",
+)
+PARSER.add_argument("--all", action="store_true", help="all events and interruptions")
+_form = PARSER.add_mutually_exclusive_group()
+_form.add_argument("--json", action="store_true", help="the same for programs")
+_form.add_argument(
+    "--html",
+    default="",
+    metavar="FILE",
+    help="the dashboard's page with the report in it, as one file; - is standard output",
+)
 
 
-def _parse(words: list[str]) -> _ReportWanted:
-    asked = _ReportWanted([])
-    rest = iter(words)
-    for word in rest:
-        name, equals, value = word.partition("=")
-        if name in _VALUES:
-            value = value if equals else next(rest, "")
-            if not value:
-                raise UsageError(f"{name} needs a value", "`holdfast report --help` shows them")
-            setattr(asked, name[2:], value)
-        elif word in ("--json", "--all"):
-            setattr(asked, word[2:], True)
-        elif word.startswith("-"):
-            raise UsageError(f"there is no option {word}", "`holdfast report --help` shows them")
-        else:
-            asked.places.append(word)
-    if asked.at and asked.since:
-        raise UsageError("--at and --since cannot be used together", "leave one of them out")
-    if asked.json and asked.html:
-        raise UsageError("--json and --html cannot be used together", "leave one of them out")
-    return asked
-
-
-def _show(asked: _ReportWanted) -> None:
+@verb(PARSER)
+def report(asked: Namespace) -> None:
     from holdfast.cli.journal_search import find_journals
     from holdfast.observe import job_report
     from holdfast.observe.journal import read
@@ -109,7 +84,7 @@ def running_at(headers: list[JournalHeader]) -> float | None:
     return time.time() if runs else None
 
 
-def _within(whole: JobReport, asked: _ReportWanted) -> tuple[JobReport, str]:
+def _within(whole: JobReport, asked: Namespace) -> tuple[JobReport, str]:
     """The part that was asked for, and what is to be said of it first."""
     from holdfast.cli import time_arguments
     from holdfast.observe import job_report

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
-from holdfast.cli.verbs import say_mistake
+from holdfast.cli.verbs import VerbParser, ending_of, with_dashes
 from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.errors import UsageError
 
@@ -26,37 +27,49 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 
-HELP = """\
-holdfast slurm: jobs that Slurm places, and Holdfast holds together
-
-Usage: holdfast slurm submit --nodes N|MIN:MAX [options] [sbatch options] -- [run options] SCRIPT …
-       holdfast slurm follow JOB
-
-  --nodes N|MIN:MAX    nodes of the job, or their range
-  --spares N           extra nodes, which stand by to replace a lost one [0]
-  --one-allocation     one allocation for all nodes, instead of an array with one job for each
-  --share-nodes        do not ask for whole machines
-  --folder DIR         for token, register and logs; all nodes must see it [holdfast-jobs]
-  --rdzv-backend, --rdzv-endpoint
-                       meet in etcd instead of the folder: etcd HOST:2379,…
-  --no-follow          submit, and return at once
-  --dry-run            print the batch script, and do nothing
-
-Every other option before -- goes to sbatch as it is
-(--partition gpu --gpus-per-node 8 --time 4:00:00).
-What follows -- is what you would write after `holdfast run` on one machine.
+FOLDER = "holdfast-jobs"
+ABOUT = """\
+Jobs that Slurm places, and Holdfast holds together.
 
 Each node is an element of a job array. An element whose node is lost, preempted or at its time
 limit goes back into the queue by itself, and joins the job again when it starts; the others go on.
 Ctrl-C stops following, never the job: `holdfast slurm follow JOB` follows it again, `scancel JOB`
-cancels it.
-
-For example: holdfast slurm submit --nodes 2:8 --spares 1 --gpus-per-node 8 -- train.py --epochs 3
-"""
-
-VALUES = ("nodes", "spares", "folder", "rdzv-backend", "rdzv-endpoint")
-FLAGS = ("one-allocation", "share-nodes", "no-follow", "dry-run")
-SHORT = {"-N": "nodes"}
+cancels it."""
+SUBMIT = VerbParser(
+    "slurm submit",
+    "Submit a job and follow it. Every other option before -- goes to sbatch as it is "
+    "(--partition gpu --gpus-per-node 8 --time 4:00:00). What follows -- is what you would write "
+    "after `holdfast run` on one machine.",
+    usage="holdfast slurm submit --nodes N|MIN:MAX [sbatch options] -- [run options] SCRIPT ...",
+    epilog="For example:\n  holdfast slurm submit --nodes 2:8 --spares 1 --gpus-per-node 8 -- "
+    "train.py --epochs 3",
+    allow_abbrev=False,
+)
+SUBMIT.add_argument("--nodes", "-N", metavar="N|MIN:MAX", help="nodes of the job, or their range")
+SUBMIT.add_argument("--spares", default="0", metavar="N",
+                    help="extra nodes, which stand by to replace a lost one [0]")  # fmt: skip
+SUBMIT.add_argument("--one-allocation", action="store_true",
+                    help="one allocation for all nodes, instead of an array")  # fmt: skip
+SUBMIT.add_argument("--share-nodes", action="store_true",
+                    help="do not ask for whole machines")  # fmt: skip
+SUBMIT.add_argument(
+    "--folder",
+    default=FOLDER,
+    metavar="DIR",
+    help=f"for token, register and logs; all nodes must see it [{FOLDER}]",
+)
+SUBMIT.add_argument("--rdzv-backend", default="file", metavar="BACKEND",
+                    help="meet in etcd instead of the folder")  # fmt: skip
+SUBMIT.add_argument("--rdzv-endpoint", default="", metavar="HOST:2379,...",
+                    help="where etcd is")  # fmt: skip
+SUBMIT.add_argument("--no-follow", action="store_true", help="submit, and return at once")
+SUBMIT.add_argument("--dry-run", action="store_true",
+                    help="print the batch script, and do nothing")  # fmt: skip
+FOLLOW = VerbParser("slurm follow", "Come back to a job that was submitted before.")
+FOLLOW.add_argument("job", metavar="JOB", help="the number that Slurm gave")
+PARSER = VerbParser("slurm", ABOUT, usage="holdfast slurm submit|follow ...")
+PARSER.add_argument("command", choices=("submit", "follow"), metavar="submit|follow",
+                    help="--help after it shows its options")  # fmt: skip
 NOT_FOR_SBATCH = {
     "--array": "each node is an element of an array already; --nodes says how many",
     "-a": "each node is an element of an array already; --nodes says how many",
@@ -75,7 +88,6 @@ NOT_FOR_RUN = (
     *("nnodes", "rdzv-endpoint", "rdzv-backend", "rdzv-id", "standalone", "node-rank"),
     *("master-addr", "master-port", "token-file", "log-dir", "outcome-file"),
 )
-FOLDER = "holdfast-jobs"
 _OTHER_LINE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 """What ends a line, or is shown as something else, or cannot be written as UTF-8."""
 
@@ -83,32 +95,21 @@ _OTHER_LINE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 class Request(Struct, frozen=True):
     """The words of `submit`, sorted."""
 
-    values: dict[str, str]
-    flags: frozenset[str]
+    ours: Namespace
     sbatch_words: tuple[str, ...]
     run_words: tuple[str, ...]
 
 
 def slurm(words: list[str]) -> int:
     """The verb. Returns the exit status."""
-    verb, rest = (words[0], words[1:]) if words else ("", [])
-    ours = rest[: rest.index("--")] if "--" in rest else rest
-    if verb in ("-h", "--help", "help") or any(word in ("-h", "--help") for word in ours):
-        print(HELP, end="")
-        return exit_status.SUCCEEDED
-    try:
-        if verb == "submit":
-            return submit(rest)
-        if verb == "follow":
-            return follow(rest)
-        raise UsageError(
-            f"{verb!r} is not a command of holdfast slurm"
-            if verb
-            else "say what to do: submit or follow",
-            "holdfast slurm --help lists the commands",
-        )
-    except UsageError as error:
-        return say_mistake(error)
+    return ending_of(lambda: _slurm(words))
+
+
+def _slurm(words: list[str]) -> int:
+    command = PARSER.read(words[:1]).command
+    if command == "follow":
+        return follow(FOLLOW.read(words[1:]).job)
+    return submit(words[1:])
 
 
 def submit(words: Sequence[str]) -> int:
@@ -118,14 +119,14 @@ def submit(words: Sequence[str]) -> int:
 
     request = sort(words)
     job = submission(request)
-    if "dry-run" in request.flags:
+    if request.ours.dry_run:
         print(slurm_batch.batch_script(job), end="")
         return exit_status.SUCCEEDED
     slurm_commands.require("sbatch")
     slurm_commands.make_folder(job)
     number = slurm_commands.submit(job)
     print(f"holdfast: submitted job {number}; its folder is {job.folder}", file=sys.stderr)
-    if "no-follow" in request.flags:
+    if request.ours.no_follow:
         print(f"hint: holdfast slurm follow {number}", file=sys.stderr)
         return exit_status.SUCCEEDED
     from holdfast.cli.slurm_follow import follow_job
@@ -133,15 +134,13 @@ def submit(words: Sequence[str]) -> int:
     return follow_job(number, job.folder)
 
 
-def follow(words: Sequence[str]) -> int:
+def follow(job: str) -> int:
     """Come back to a job that was submitted before. Raises `UsageError`."""
-    if len(words) != 1 or words[0].startswith("-"):
-        raise UsageError("which job?", "holdfast slurm follow JOB, with the number that Slurm gave")
     from holdfast.cli import slurm_commands
     from holdfast.cli.slurm_follow import follow_job
 
     slurm_commands.require("squeue")
-    number = words[0].partition("_")[0]
+    number = job.partition("_")[0]
     folder = slurm_commands.folder_of(number, FOLDER)
     return follow_job(number, folder, from_the_start=False)
 
@@ -151,34 +150,15 @@ def follow(words: Sequence[str]) -> int:
 
 def sort(words: Sequence[str]) -> Request:
     """Part our options from sbatch's and from those of `holdfast run`. Raises `UsageError`."""
-    if "--" not in words:
+    end = list(words).index("--") if "--" in words else len(words)
+    ours, others = SUBMIT.parse_known_args(list(map(with_dashes, words[:end])))
+    if end == len(words):
         raise UsageError(
             "there is nothing to run",
             "put -- before the program: holdfast slurm submit --nodes 2 -- train.py",
         )
-    end = list(words).index("--")
-    values: dict[str, str] = {}
-    flags: set[str] = set()
-    others: list[str] = []
-    ahead = iter(words[:end])
-    for word in ahead:
-        spelled, equals, attached = word.partition("=")
-        name = SHORT.get(spelled) or spelled.removeprefix("--").replace("_", "-")
-        if name in FLAGS and spelled.startswith("--"):
-            flags.add(name)
-        elif name in VALUES and spelled.startswith("-"):
-            values[name] = attached if equals else _next(spelled, ahead)
-        else:
-            others.append(word)
     _check_sbatch(others)
-    return Request(values, frozenset(flags), tuple(others), tuple(words[end + 1 :]))
-
-
-def _next(spelled: str, ahead: Iterator[str]) -> str:
-    value = next(ahead, "")
-    if not value or value.startswith("-"):
-        raise UsageError(f"{spelled} needs a value", f"write {spelled}=VALUE")
-    return value
+    return Request(ours, tuple(others), tuple(words[end + 1 :]))
 
 
 def _check_sbatch(words: Sequence[str]) -> None:
@@ -204,13 +184,14 @@ def submission(request: Request) -> Submission:
     from holdfast.core.policy import texts
     from holdfast.placement.slurm_batch import Submission
 
-    if "nodes" not in request.values:
+    ours = request.ours
+    if ours.nodes is None:
         raise UsageError(
             "--nodes is missing: how many nodes?", "--nodes 4, or --nodes 2:8 for an elastic job"
         )
     # Slurm itself writes a range with a dash.
-    least, most = _named("--nodes", values.nodes, request.values["nodes"].replace("-", ":", 1))
-    spares = _named("--spares", texts.whole_number(0), request.values.get("spares", "0"))
+    least, most = _named("--nodes", values.nodes, ours.nodes.replace("-", ":", 1))
+    spares = _named("--spares", texts.whole_number(0), ours.spares)
     given, program = options.split(request.run_words)
     if not program:
         raise UsageError(
@@ -222,18 +203,18 @@ def submission(request: Request) -> Submission:
                 f"{given[name].origin} is set by holdfast slurm",
                 "leave it out; --nodes says how many",
             )
-    backend, endpoint = _register(request)
+    backend, endpoint = _register(ours)
     name = slurm_commands.name_of(program[0])
     return Submission(
         name=name,
         min_nodes=least,
         max_nodes=most,
-        folder=slurm_commands.new_folder(request.values.get("folder", FOLDER), name),
+        folder=slurm_commands.new_folder(ours.folder, name),
         command=slurm_commands.own_command(),
         run_words=request.run_words,
         spares=spares,
-        one_allocation="one-allocation" in request.flags,
-        share_nodes="share-nodes" in request.flags,
+        one_allocation=ours.one_allocation,
+        share_nodes=ours.share_nodes,
         backend=backend,
         endpoint=endpoint,
         sbatch_words=request.sbatch_words,
@@ -247,10 +228,9 @@ def _named(spelled: str, parse: Callable[[str], Value], text: str) -> Value:
         raise UsageError(f"{spelled}: {error.message}", error.hint) from None
 
 
-def _register(request: Request) -> tuple[str, str]:
+def _register(ours: Namespace) -> tuple[str, str]:
     """How and where the nodes meet; an empty place is the job's folder."""
-    backend = request.values.get("rdzv-backend", "file")
-    endpoint = request.values.get("rdzv-endpoint", "")
+    backend, endpoint = ours.rdzv_backend, ours.rdzv_endpoint
     if backend not in ("file", "etcd", "etcd-v2"):
         raise UsageError(
             f"--rdzv-backend: {backend!r} lives on one node, which may be lost",

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
+
 from holdfast.admin.client import AdminClient, AdminError
-from holdfast.cli.job_connection import FINDING, connect, job_arguments
+from holdfast.cli.job_connection import connect, job_parser
 from holdfast.cli.verbs import verb
 from holdfast.core.policy.stacks import StackFrame, WorkerStack, grouped, in_words
 from holdfast.core.protocol.bounds import clean, one_line_each
 from holdfast.core.protocol.requests import NotKnown, StacksAsked, StacksTold
 
 REASON = "somebody asked (holdfast stacks)"
-HELP = f"""\
-Usage: holdfast stacks [JOB]
-
-Show where the workers of a job are, on all of its nodes: equal stacks together, the odd one
-named with its node. Nothing is stopped and no debugger is needed. The stacks in full are in
-a file on each node, beside the job's logs, whose path is printed.
-
-{FINDING}"""
+PARSER = job_parser(
+    "stacks",
+    "Show where the workers of a job are, on all of its nodes: equal stacks together, the odd one "
+    "named with its node. Nothing is stopped and no debugger is needed. The stacks in full are in "
+    "a file on each node, beside the job's logs, whose path is printed.",
+)
 
 
-@verb(HELP)
-def stacks(words: list[str]) -> None:
-    with connect(job_arguments(words, ())) as job:
+@verb(PARSER)
+def stacks(asked: Namespace) -> None:
+    with connect(asked) as job:
         _show(job)
 
 

@@ -1,17 +1,19 @@
-"""`holdfast status`, `top` and `events`: how a job is, and what happened to it."""
+"""`holdfast status` and `events`: how a job is, and what happened to it."""
 
 from __future__ import annotations
 
+import shutil
 import sys
+from argparse import Namespace
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 
 from holdfast.admin.client import AdminClient, AdminError
-from holdfast.cli.job_connection import FINDING, connect, job_arguments
-from holdfast.cli.status_view import Overview, line, render
+from holdfast.cli.job_connection import JobHasEnded, connect, job_parser
+from holdfast.cli.status_view import WIDE, Overview, line, painted, render
 from holdfast.cli.verbs import verb
-from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.requests import (
     WAIT_MOST_S,
     EventsAsked,
@@ -25,49 +27,45 @@ from holdfast.core.protocol.requests import (
 )
 from holdfast.observe.story import StoryEvent
 
-STATUS_HELP = f"""\
-Usage: holdfast status [JOB] [--json]
-
-How a job is right now: its round, its nodes and what each of them does, how far the workers
-are and how fast, what is being waited for, and what happened last.
-
-  --json  the same for programs
-
-{FINDING}"""
-TOP_HELP = f"""\
-Usage: holdfast top [JOB]
-
-The same as `holdfast status`, live, with every worker: the slowest first, those with less
-than half of the middle one's steps a second marked "slow". Ctrl-C ends it; the job does not
-notice.
-
-{FINDING}"""
-EVENTS_HELP = f"""\
-Usage: holdfast events [JOB] [--follow] [--json]
-
-What has happened to a job so far, one line for each event, as its coordinator knows it.
-
-  --follow, -f  go on, until the job ends
-  --json        one object a line, as `holdfast run --json` has them
-
-{FINDING}"""
+STATUS = job_parser(
+    "status",
+    "Show a job's status: its round, its nodes and what each of them does, how far the workers "
+    "are and how fast, what is being waited for, and what happened last.",
+)
+STATUS.add_argument("--json", action="store_true",
+                    help="the same for programs (docs/reference/status-json.md)")  # fmt: skip
+EVENTS = job_parser(
+    "events",
+    "Show what has happened to a job so far, one line for each event, as its coordinator knows "
+    "it; of a job that has ended, as its journals have it.",
+)
+EVENTS.add_argument("--follow", "-f", action="store_true", help="go on, until the job ends")
+EVENTS.add_argument("--json", action="store_true",
+                    help="one object a line, as `holdfast run --json` has them")  # fmt: skip
 LAST_EVENTS = 6
-REDRAW_S = 1.0
-_CLEAR, _HOME = "\x1b[2J\x1b[H", "\x1b[H"
-_HIDE, _SHOW = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 
 
-@verb(STATUS_HELP)
-def status(words: list[str]) -> None:
-    request = job_arguments(words, ("--json",))
-    with connect(request) as job:
-        seen = look(job)
-    if "--json" in request.flags:
-        told = {"job": seen.job, "ranks": seen.ranks, "missing": seen.missing,
-                "events": seen.events, "goodput": seen.goodput}  # fmt: skip
-        sys.stdout.write(msgspec.json.encode(told).decode() + "\n")
-    else:
-        sys.stdout.write(render(seen))
+@verb(STATUS)
+def status(asked: Namespace) -> None:
+    try:
+        with connect(asked) as job:
+            seen = look(job)
+    except JobHasEnded as ended:
+        if asked.json:
+            from holdfast.cli.status_json import of_ended
+
+            print(msgspec.json.encode(of_ended(ended.job)).decode())
+        else:
+            print(ended)
+        return
+    if asked.json:
+        from holdfast.cli.status_json import of_running
+
+        print(msgspec.json.encode(of_running(seen)).decode())
+        return
+    is_terminal = sys.stdout.isatty()
+    page = render(seen, shutil.get_terminal_size().columns if is_terminal else WIDE)
+    print(painted(page) if is_terminal else page, end="")
 
 
 def look(job: AdminClient) -> Overview:
@@ -79,8 +77,8 @@ def look(job: AdminClient) -> Overview:
             ranks[node] = answer
     missing = job.missing
     last = tuple(event for event, _ in events_after(job, 0))[-LAST_EVENTS:]
-    goodput = job.ask_coordinator(HistoryAsked())
-    known = goodput if isinstance(goodput, HistoryTold) else None
+    history = job.ask_coordinator(HistoryAsked())
+    known = history if isinstance(history, HistoryTold) else None
     return Overview(told, ranks, last, missing, known)
 
 
@@ -112,51 +110,26 @@ def events_after(
         last = told.last
 
 
-@verb(EVENTS_HELP)
-def events(words: list[str]) -> None:
-    request = job_arguments(words, ("--follow", "-f", "--json"))
-    follow = bool(request.flags & {"--follow", "-f"})
-    with connect(request) as job:
-        try:
-            for event, _ in events_after(job, 0, follow):
-                as_json = "--json" in request.flags
-                print(msgspec.json.encode(event).decode() if as_json else line(event), flush=True)
-        except AdminError:
-            if not follow:
-                raise
-            # The job is over: that is where following ends.
+@verb(EVENTS)
+def events(asked: Namespace) -> None:
+    try:
+        with connect(asked) as job:
+            try:
+                for event, _ in events_after(job, 0, asked.follow):
+                    _print(event, asked.json)
+            except AdminError:
+                if not asked.follow:
+                    raise
+                # The job is over: that is where following ends.
+    except JobHasEnded as ended:
+        from holdfast.observe.job_report import report
+        from holdfast.observe.journal import read
+
+        if not ended.job.journals:
+            raise
+        for event in report([read(Path(path)) for path in ended.job.journals]).events:
+            _print(event, asked.json)
 
 
-@verb(TOP_HELP)
-def top(words: list[str]) -> None:
-    request = job_arguments(words, ())
-    if not sys.stdout.isatty():
-        raise UsageError("`holdfast top` needs a terminal", "`holdfast status` prints it once")
-    with connect(request) as job, Screen() as screen:
-        try:
-            while True:
-                screen.draw(render(look(job), each_rank=True))
-                job.pause(REDRAW_S)
-        except KeyboardInterrupt:
-            pass  # That is how it ends.
-
-
-class Screen:
-    """All of the terminal, as long as it is entered; what was on it comes back."""
-
-    def __enter__(self) -> Screen:
-        sys.stdout.write(_HIDE + _CLEAR)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        sys.stdout.write(_SHOW)
-        sys.stdout.flush()
-
-    def draw(self, page: str) -> None:
-        """As much as the screen holds; each line ends what was there before."""
-        import shutil
-
-        columns, rows = shutil.get_terminal_size()
-        lines = [text[:columns] for text in page.splitlines()][: rows - 1]
-        sys.stdout.write(_HOME + "".join(f"{text}\x1b[K\n" for text in lines) + "\x1b[J")
-        sys.stdout.flush()
+def _print(event: StoryEvent, as_json: bool) -> None:
+    print(msgspec.json.encode(event).decode() if as_json else line(event), flush=True)

@@ -1,4 +1,4 @@
-"""A job on one screen: what `holdfast status` prints once and `holdfast top` again and again.
+"""A job on one screen: what `holdfast status` prints, and the tables of `holdfast top`.
 
 Text from answers alone: nothing is asked, and nothing decided here.
 """
@@ -19,11 +19,43 @@ from holdfast.core.protocol.requests import (
     RanksTold,
 )
 from holdfast.observe.story import StoryEvent
+from holdfast.observe.summary import counted, is_overdue, length, rate
 
-Row = tuple[str, ...]
+WIDE = 1000
+"""Where nothing has to fit."""
 NODES_SHOWN = 40
+SOME_RANKS = 8
+FINISHED = "finished"
 STRAGGLER_SHARE = 0.5
 """Who makes less than this share of the middle one's steps is marked, as `--help` says."""
+ALARM = "!"
+"""What a line begins with that a reader should look at first; in colour it is amber."""
+
+
+class Column(Struct, frozen=True):
+    """One column of a table, and how soon it goes where there is no room: the highest first."""
+
+    name: str
+    spare: int = 0
+
+
+NODE_COLUMNS = tuple(
+    Column(*each)
+    for each in (("node",), ("ranks",), ("is",), ("step",), ("steps/s", 1), ("last", 2),
+                 ("cpu", 4), ("memory", 5), ("heard", 3))
+)  # fmt: skip
+RANK_COLUMNS = tuple(
+    Column(*each)
+    for each in (("rank",), ("node", 1), ("pid", 6), ("is",), ("step",), ("steps/s", 2), ("last",),
+                 ("phase", 3), ("cpu", 4), ("memory", 5))
+)  # fmt: skip
+
+
+class TableRow(Struct, frozen=True):
+    """One line of a table."""
+
+    cells: tuple[str, ...]
+    is_alarm: bool = False
 
 
 class Overview(Struct, frozen=True):
@@ -34,40 +66,87 @@ class Overview(Struct, frozen=True):
     """By the name of the node; those that answered."""
     events: Sequence[StoryEvent] = ()
     missing: tuple[str, ...] = ()
-    goodput: HistoryTold | None = None
+    history: HistoryTold | None = None
+
+    @property
+    def usual_rate(self) -> float | None:
+        """Steps a second while steps were made."""
+        return self.history.steps_per_s if self.history is not None else None
+
+    def workers(self) -> list[tuple[str, RankOverview]]:
+        """All of them with their nodes, by rank."""
+        found = [(node, one) for node, told in self.ranks.items() for one in told.ranks]
+        return sorted(found, key=lambda each: each[1].rank)
+
+    def overdue(self) -> list[RankOverview]:
+        """The workers that have made no step for longer than usual."""
+        return [one for _, one in self.workers() if is_overdue(one.step_age_s, self.usual_rate)]
 
 
-def render(seen: Overview, each_rank: bool = False) -> str:
-    """The whole page."""
-    lines = [*_head(seen), "", *_nodes(seen)]
-    if each_rank:
-        lines += ["", *_ranks(seen)]
+def render(seen: Overview, width: int = WIDE) -> str:
+    """What `holdfast status` prints."""
+    lines = [*head(seen), "", *_nodes(seen, width)]
     if seen.events:
         lines += ["", "what happened last", *(f"  {line(event)}" for event in seen.events)]
     return one_line_each(lines)
 
 
-def _head(seen: Overview) -> list[str]:
+def painted(page: str) -> str:
+    """The same in colour, for a terminal: lines that begin with an alarm are amber."""
+    lines = page.splitlines(keepends=True)
+    return "".join(
+        f"\x1b[33m{one.rstrip()}\x1b[0m\n" if one.lstrip().startswith(ALARM) else one
+        for one in lines
+    )
+
+
+def head(seen: Overview) -> list[str]:
+    """How the job is, in a few lines."""
     job = seen.job
     lines = [f"{clean(job.run_id)}: {_stage(job)}"]
     if job.world_size or job.round:
-        nodes = _counted(job.node_count, "node")
-        ranks = f"{_counted(job.world_size, 'rank')} on " if job.world_size else ""
-        lines.append(f"  {ranks}{nodes} ({_range(job)}); the coordinator is on {job.coordinator}")
+        lines.append(f"  {_size(job)}; the coordinator is on {job.coordinator}")
     if pace := _pace(seen):
         lines.append(f"  {pace}")
+    if job.stage == "running" and (overdue := seen.overdue()):
+        running = sum(one.state != FINISHED for _, one in seen.workers())
+        lines.append(f"{ALARM} {_overdue(overdue, running)}")
     if job.max_restarts or job.restarts:
         lines.append(f"  restarts: {job.restarts} of {job.max_restarts}")
-    if seen.goodput is not None and seen.goodput.total_s > 0:
-        share = seen.goodput.parts_s.get("useful", 0.0) / seen.goodput.total_s
-        lines.append(f"  goodput: {share:.1%} of {duration(seen.goodput.total_s)}")
+    if seen.history is not None and seen.history.total_s > 0:
+        share = seen.history.parts_s.get("useful", 0.0) / seen.history.total_s
+        lines.append(f"  goodput: {share:.1%} of {length(seen.history.total_s)}")
     if job.waiting:
         lines.append(f"  waiting: {clean(job.waiting)}")
     if job.outcome is not None:
         lines.append(f"  {job.outcome.verdict}: {clean(job.outcome.reason)}")
     if seen.missing:
-        lines.append(f"  no answer from {', '.join(seen.missing)}")
+        lines.append(f"{ALARM} no answer from {', '.join(seen.missing)}")
     return lines
+
+
+def _size(job: JobTold) -> str:
+    """ "8 ranks on 2 nodes (2 to 4 wanted), 1 node stands by" """
+    seated = sum(node.group_rank is not None for node in job.nodes)
+    others = job.node_count - seated
+    ranks = f"{counted(job.world_size, 'rank')} on " if job.world_size else ""
+    nodes = counted(seated if job.world_size and seated else job.node_count, "node")
+    more = ""
+    if job.world_size and seated and others:
+        more = f", {counted(others, 'more node')}"
+    return f"{ranks}{nodes} ({_range(job)}){more}"
+
+
+def _overdue(overdue: Sequence[RankOverview], workers: int) -> str:
+    ages = [one.step_age_s or 0.0 for one in overdue]
+    if len(overdue) == workers:
+        return f"no worker has made a step for {length(min(ages))}"
+    if len(overdue) == 1:
+        return f"rank {overdue[0].rank} has made no step for {length(ages[0])}"
+    ranks = _span([one.rank for one in overdue]) if len(overdue) > SOME_RANKS else ", ".join(
+        str(one.rank) for one in overdue)  # fmt: skip
+    of = f"{len(overdue)} of {workers} workers (ranks {ranks})"
+    return f"{of} have made no step for {length(min(ages))}"
 
 
 def _stage(job: JobTold) -> str:
@@ -77,7 +156,7 @@ def _stage(job: JobTold) -> str:
         return f"over, after round {job.round}"
     if job.stage == "waiting":
         return f"between rounds {job.round} and {job.round + 1}"
-    return f"{job.stage}, round {job.round} for {duration(job.round_age_s)}"
+    return f"{job.stage}, round {job.round} for {length(job.round_age_s)}"
 
 
 def _range(job: JobTold) -> str:
@@ -87,51 +166,50 @@ def _range(job: JobTold) -> str:
 
 
 def _pace(seen: Overview) -> str:
-    workers = [one for told in seen.ranks.values() for one in told.ranks]
-    steps = [one.step for one in workers if one.step is not None]
-    step = max(steps, default=seen.job.step)
+    workers = [one for _, one in seen.workers()]
+    step = max((one.step for one in workers if one.step is not None), default=seen.job.step)
     if step is None:
         return ""
     paces = sorted(one.steps_per_s for one in workers if one.steps_per_s is not None)
     ages = [one.step_age_s for one in workers if one.step_age_s is not None]
     words = [f"step {step:,}"]
     if paces:
-        words.append(f"{paces[len(paces) // 2]:.3g} steps a second")
+        words.append(f"{rate(paces[len(paces) // 2])} steps/s")
     if ages:
-        words.append(f"the last one {duration(min(ages))} ago")
+        words.append(f"the last one {length(min(ages))} ago")
     return ", ".join(words)
 
 
-def _nodes(seen: Overview) -> list[str]:
-    rows: list[tuple[str, ...]] = [
-        ("node", "ranks", "is", "step", "steps/s", "cpu", "memory", "heard")
-    ]
-    for node in seen.job.nodes[:NODES_SHOWN]:
-        rows.append(_node_row(node, seen.ranks.get(node.name)))
-    more = seen.job.node_count - len(rows) + 1
-    table = _table(rows)
+def _nodes(seen: Overview, width: int) -> list[str]:
+    shown = seen.job.nodes[:NODES_SHOWN]
+    table = render_table(NODE_COLUMNS, [_node_row(node, seen) for node in shown], width)
     notes = [f"  {node.name}: {clean(node.note)}" for node in seen.job.nodes if node.note]
-    if more > 0:
-        notes.append(f"  and {_counted(more, 'node')} more")
+    if more := seen.job.node_count - len(shown):
+        notes.append(f"  and {counted(more, 'more node')}")
     return [*table, *notes]
 
 
-def _node_row(node: NodeOverview, told: RanksTold | None) -> Row:
+def _node_row(node: NodeOverview, seen: Overview) -> TableRow:
+    told = seen.ranks.get(node.name)
     ranks = told.ranks if told is not None else ()
     steps = [one.step for one in ranks if one.step is not None]
     paces = sorted(one.steps_per_s for one in ranks if one.steps_per_s is not None)
+    ages = [one.step_age_s for one in ranks if one.step_age_s is not None]
     cpus = [one.cpu for one in ranks if one.cpu is not None]
     memory = [one.memory_bytes for one in ranks if one.memory_bytes is not None]
-    return (
+    cells = (
         node.name,
-        _span([one.rank for one in ranks]) or _seats(node),
+        _seats(node) or _span([one.rank for one in ranks]),
         node.condition,
         f"{max(steps):,}" if steps else "",
-        f"{paces[len(paces) // 2]:.3g}" if paces else "",
+        rate(paces[len(paces) // 2]) if paces else "",
+        f"{length(max(ages))} ago" if ages else "",
         f"{sum(cpus):.1f}" if cpus else "",
         size(sum(memory)) if memory else "",
-        duration(node.heard_s) if node.heard_s else "",
+        f"{length(node.heard_s)} ago" if node.heard_s else "",
     )
+    is_late = seen.job.stage == "running" and is_overdue(max(ages, default=None), seen.usual_rate)
+    return TableRow(cells, is_late or node.condition == "silent")
 
 
 def _seats(node: NodeOverview) -> str:
@@ -147,39 +225,24 @@ def _span(ranks: list[int]) -> str:
     return str(first) if first == last else f"{first}-{last}"
 
 
-def _ranks(seen: Overview) -> list[str]:
-    """Every worker, the slowest first."""
-    workers = [(node, one) for node, told in seen.ranks.items() for one in told.ranks]
-    paces = sorted(one.steps_per_s for _, one in workers if one.steps_per_s is not None)
-    middle = paces[len(paces) // 2] if paces else None
-    workers.sort(key=lambda found: (found[1].steps_per_s or 0.0, found[1].rank))
-    rows: list[tuple[str, ...]] = [
-        ("rank", "node", "pid", "is", "step", "steps/s", "last", "phase", "cpu", "memory")
-    ]
-    rows += [_rank_row(node, one, middle) for node, one in workers]
-    devices = [f"  {node}: {line}" for node, told in seen.ranks.items()
-               for line in told.accelerators]  # fmt: skip
-    return [*_table(rows), *devices]
-
-
-def _rank_row(node: str, one: RankOverview, middle: float | None) -> Row:
-    is_slow = (
-        middle is not None
-        and one.steps_per_s is not None
-        and one.steps_per_s < STRAGGLER_SHARE * middle
-    )
-    return (
+def rank_row(node: str, one: RankOverview, seen: Overview, middle: float | None) -> TableRow:
+    """A worker's; `middle` is the median pace."""
+    pace = one.steps_per_s
+    is_slow = middle is not None and pace is not None and pace < STRAGGLER_SHARE * middle
+    is_late = seen.job.stage == "running" and is_overdue(one.step_age_s, seen.usual_rate)
+    cells = (
         f"{one.rank}{' slow' if is_slow else ''}",
         node,
         str(one.pid),
         one.state,
         "" if one.step is None else f"{one.step:,}",
-        "" if one.steps_per_s is None else f"{one.steps_per_s:.3g}",
-        "" if one.step_age_s is None else duration(one.step_age_s),
+        "" if pace is None else rate(pace),
+        "" if one.step_age_s is None else f"{length(one.step_age_s)} ago",
         clean(one.phase),
         "" if one.cpu is None else f"{one.cpu:.1f}",
         "" if one.memory_bytes is None else size(one.memory_bytes),
     )
+    return TableRow(cells, is_late or is_slow)
 
 
 def line(event: StoryEvent) -> str:
@@ -187,25 +250,24 @@ def line(event: StoryEvent) -> str:
     return f"{time.strftime('%H:%M:%S', time.localtime(event.at))}  {clean(event.words)}"
 
 
-def _table(rows: Sequence[Row]) -> list[str]:
-    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
-    shown = [k for k, _ in enumerate(widths) if any(row[k] for row in rows[1:]) or k == 0]
-    return ["  " + "  ".join(row[k].ljust(widths[k]) for k in shown).rstrip() for row in rows]
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
-def duration(seconds: float) -> str:
-    """ "0.4 s", "3 min 12 s", "2 h 5 min": two parts are enough."""
-    if seconds < 10.0:
-        return f"{seconds:.1f} s"
-    if seconds < 60.0:
-        return f"{seconds:.0f} s"
-    if seconds < 3600.0:
-        return f"{int(seconds) // 60} min {int(seconds) % 60} s"
-    return f"{int(seconds) // 3600} h {int(seconds) % 3600 // 60} min"
+def render_table(columns: Sequence[Column], rows: Sequence[TableRow], width: int) -> list[str]:
+    """A heading and the rows; empty columns are left out, and where it is too wide those that
+    matter least."""
+    cells = [
+        tuple(column.name for column in columns),
+        *(tuple(map(clean, row.cells)) for row in rows),
+    ]
+    widths = [max(len(each[k]) for each in cells) for k in range(len(columns))]
+    shown = [k for k in range(len(columns)) if k == 0 or any(each[k] for each in cells[1:])]
+    for k in sorted(shown, key=lambda k: -columns[k].spare):
+        if sum(widths[each] + 2 for each in shown) <= width or not columns[k].spare:
+            break
+        shown.remove(k)
+    marks = [" ", *(ALARM if row.is_alarm else " " for row in rows)]
+    return [
+        f"{mark} " + "  ".join(each[k].ljust(widths[k]) for k in shown).rstrip()
+        for mark, each in zip(marks, cells, strict=True)
+    ]
 
 
 def size(count: int) -> str:

@@ -1,4 +1,4 @@
-"""Moments that a user names: a time of the day, or so long before the end."""
+"""Times that a user names: a duration, a time of the day, or so long before the end."""
 
 from __future__ import annotations
 
@@ -7,20 +7,28 @@ import time
 
 from holdfast.core.protocol.errors import UsageError
 
-UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d)?")
 AROUND_S = 5.0
 """A time with seconds is the middle of what is shown."""
-_TIME = "write 14:05, 14:05:07 or '2026-11-18 14:05'"
+_TIME = "use 14:05, 14:05:07 or '2026-11-18 14:05'"
 _DAY_S = 86400
+
+
+def duration(text: str) -> float:
+    """`30s`, `5m`, `2h` or `90`, as seconds. Raises `UsageError`."""
+    found = _DURATION.fullmatch(text.strip())
+    if found is None or float(found[1]) <= 0.0:
+        raise UsageError(f"invalid duration: {text!r}", "use 30s, 5m or 1h")
+    return float(found[1]) * UNITS[found[2] or ""]
 
 
 def since(text: str, start: float, end: float) -> float:
     """From when on: so long before the end, or from a time of the day."""
-    length = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text.strip())
-    if length:
-        return end - float(length[1]) * UNITS[length[2]]
+    if _DURATION.fullmatch(text.strip()):
+        return end - duration(text)
     if ":" not in text:
-        raise UsageError(f"--since {text!r} is no time", "write 90s, 10m or 2h, or 14:05")
+        raise UsageError(f"invalid time: {text!r}", "use 90s, 10m or 2h, or 14:05")
     return around(text, start, end)[1]
 
 
@@ -30,11 +38,11 @@ def around(text: str, start: float, end: float) -> tuple[float, float, float]:
     The moment is in the middle.
 
     Without a date it is the last day of the job that has this time in it. Raises `UsageError` for
-    what is no time, or not within the job's.
+    what is not a time, or not within the job's.
     """
     parsed = _parsed(text)
     if parsed is None:
-        raise UsageError(f"{text!r} is no time", _TIME)
+        raise UsageError(f"invalid time: {text!r}", _TIME)
     clock, has_date, has_seconds = parsed
     found = time.mktime(clock) if has_date else _on_a_day_between(clock, start, end)
     first, last = (found - AROUND_S, found + AROUND_S) if has_seconds else (found, found + 60.0)

@@ -1,46 +1,118 @@
-"""What all verbs have in common: their help, and what a user hears whose words cannot be taken."""
+"""What all verbs but `run` have in common: how their words are read, and how mistakes are told.
+
+`run` has a table of options of its own: `argparse` would cost a sixth of what its start may take.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
-from collections.abc import Callable
-from functools import wraps
+from argparse import SUPPRESS, Action, ArgumentParser, HelpFormatter, Namespace
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
 
 from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.errors import HoldfastError, UsageError
 
-Verb = Callable[[list[str]], int]
+WIDEST = 100
 
 
-def verb(help_text: str) -> Callable[[Callable[[list[str]], int | None]], Verb]:
-    """Make a verb of a function that takes the words after it, and raises what goes wrong.
+class _HelpFormatter(HelpFormatter):
+    """Text in paragraphs, in lines that a terminal shows whole."""
 
-    The verb returns the exit status. A function that returns none has succeeded.
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=min(shutil.get_terminal_size().columns, WIDEST))
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        filled = (super(_HelpFormatter, self)._fill_text(each, width, indent)
+                  for each in text.split("\n\n"))  # fmt: skip
+        return "\n\n".join(filled)
+
+    def add_usage(
+        self,
+        usage: str | None,
+        actions: Iterable[Action],
+        groups: Iterable[Any],
+        prefix: str | None = None,
+    ) -> None:
+        super().add_usage(usage, actions, groups, prefix or "Usage: ")
+
+
+class VerbParser(ArgumentParser):
+    """The options of a verb. A mistake is a `UsageError`; underscores are dashes, as in `run`."""
+
+    def __init__(self, name: str, about: str, **settings: Any) -> None:
+        super().__init__(
+            f"holdfast {name}", description=about, formatter_class=_HelpFormatter, **settings
+        )
+
+    @property
+    def shown_options(self) -> list[str]:
+        """All that its help lists."""
+        shown = (action for action in self._actions if action.help != SUPPRESS)
+        return [option for action in shown for option in action.option_strings]
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, f"`{self.prog} --help` shows its options")
+
+    def read(self, words: Sequence[str]) -> Namespace:
+        """All words, options and names in any order. Raises `UsageError`."""
+        found, unknown = self.parse_known_intermixed_args([*map(with_dashes, words)])
+        if unknown:
+            self.error(f"unexpected argument: {unknown[0]!r}")
+        return found
+
+
+def with_dashes(word: str) -> str:
+    """An option as it is listed, however it was spelled."""
+    name, equals, value = word.partition("=")
+    return name.replace("_", "-") + equals + value if name.startswith("--") else word
+
+
+class Verb:
+    """Takes the words after its name, and returns the exit status."""
+
+    def __init__(self, parser: VerbParser, act: Callable[[list[str]], int | None]) -> None:
+        self.parser, self._act = parser, act
+
+    def __call__(self, words: list[str]) -> int:
+        return ending_of(lambda: self._act(words))
+
+
+def verb(parser: VerbParser) -> Callable[[Callable[[Namespace], int | None]], Verb]:
+    """Make a verb of a function that takes what its parser has read, and raises what goes wrong.
+
+    A function that returns no exit status has succeeded.
     """
+    return lambda act: Verb(parser, lambda words: act(parser.read(words)))
 
-    def made_of(act: Callable[[list[str]], int | None]) -> Verb:
-        @wraps(act)
-        def run(words: list[str]) -> int:
-            if any(word in ("-h", "--help") for word in words):
-                print(help_text, end="")
-                return exit_status.SUCCEEDED
-            try:
-                return act(words) or exit_status.SUCCEEDED
-            except UsageError as error:
-                return say_mistake(error)
-            except HoldfastError as error:
-                print(f"holdfast: {clean(str(error))}", file=sys.stderr)
-                return exit_status.FAILED
-            except BrokenPipeError:
-                # Whoever was reading has seen enough; nor may the interpreter's own flush complain.
-                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-                return exit_status.SUCCEEDED
 
-        return run
+def verb_of_run(
+    parser: VerbParser,
+) -> Callable[[Callable[[Namespace, list[str]], int | None]], Verb]:
+    """The same for a verb that takes the options of `holdfast run` beside its own."""
+    return lambda act: Verb(parser, lambda words: act(*parser.parse_known_args(words)))
 
-    return made_of
+
+def ending_of(act: Callable[[], int | None]) -> int:
+    """Do it, and tell what goes wrong. Returns the exit status."""
+    try:
+        status = act() or exit_status.SUCCEEDED
+        sys.stdout.flush()
+        return status
+    except SystemExit as ended:  # Its help was asked for.
+        return int(ended.code or exit_status.SUCCEEDED)
+    except UsageError as error:
+        return say_mistake(error)
+    except HoldfastError as error:
+        print(f"holdfast: {clean(str(error))}", file=sys.stderr)
+        return exit_status.FAILED
+    except BrokenPipeError:
+        # Whoever was reading has seen enough; nor may the interpreter's own flush complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return exit_status.SUCCEEDED
 
 
 def say_mistake(error: UsageError) -> int:

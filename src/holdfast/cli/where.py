@@ -1,4 +1,4 @@
-"""`holdfast where`: what `holdfast run` would find out about this place, without running anything.
+"""`holdfast where`: what `holdfast run` would detect here, without running anything.
 
 It takes the options of `holdfast run`, so that a command can be looked at by its first word alone.
 """
@@ -6,26 +6,25 @@ It takes the options of `holdfast run`, so that a command can be looked at by it
 from __future__ import annotations
 
 import os
+from argparse import Namespace
 from collections.abc import Iterator
 
 from msgspec import Struct
 
 from holdfast.cli import option_sources, options
 from holdfast.cli.detection import Detected, line_about, statement
-from holdfast.cli.verbs import say_mistake
+from holdfast.cli.verbs import VerbParser, verb_of_run
 from holdfast.core.policy.config import JobConfig, Program
-from holdfast.core.protocol import exit_status
-from holdfast.core.protocol.errors import UsageError
 
-USAGE = """\
-Usage: holdfast where [--json] [options of holdfast run]
-
-Says where this process was placed, and by which scheduler: how many nodes the job has, which one
-this is, where they meet, and from which variable or option each of these comes. Runs nothing.
-
-  --json  the same for programs
-"""
-_JSON = "--json"
+PARSER = VerbParser(
+    "where",
+    "Show what was detected about this machine and its scheduler: how many nodes the job has, "
+    "which one this is, where they meet, and from which variable or option each of these comes. "
+    "Runs nothing.",
+    usage="holdfast where [--json] [options of holdfast run]",
+    allow_abbrev=False,
+)
+PARSER.add_argument("--json", action="store_true", help="the same for programs")
 _NOTHING = Program(kind="script", target="train.py")
 _DEFAULT = "default"
 _ROWS = (
@@ -55,31 +54,19 @@ class Whereabouts(Struct, frozen=True):
     hidden_from_workers: tuple[str, ...]
 
 
-def where(words: list[str]) -> int:
-    """The verb. Returns the exit status."""
-    try:
-        as_json = words[:1] == [_JSON]
-        return _show(words[as_json:], as_json=as_json)
-    except options.HelpRequested:
-        print(USAGE, end="")
-        return exit_status.SUCCEEDED
-    except UsageError as error:
-        return say_mistake(error)
-
-
-def _show(words: list[str], *, as_json: bool) -> int:
+@verb_of_run(PARSER)
+def where(asked: Namespace, words: list[str]) -> None:
     given, _ = options.split(words)
     detected = options.listen(given, os.environ, words)
     values = option_sources.parse(detected.options)
     parsed = options.configure(detected, values, _NOTHING, os.environ)
     found = _whereabouts(detected, parsed.config)
-    if as_json:
+    if asked.json:
         import msgspec
 
         print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
     else:
         print("\n".join(_lines(found)))
-    return exit_status.SUCCEEDED
 
 
 def _lines(found: Whereabouts) -> Iterator[str]:

@@ -216,7 +216,7 @@ class Feed:
                 views.lane_shown(self._name_of(one.node), one.start, one.end, one.runs)
                 for one in _known(told.lanes, _lane)
             ]
-            self._pace.take(told.steps_per_s)
+            self._pace.steps_per_s = told.steps_per_s
             self._shown.incidents = views.incidents_shown(_known(told.interruptions, _interruption))
         return isinstance(told, HistoryTold)
 

@@ -150,7 +150,7 @@ class LogReader:
                 continue
             self._last[node] = told.last
             found += filter(self._wanted.is_meant, lines_of(self._lines, node, told))
-        return sorted(found, key=lambda line: line.at or 0.0)
+        return sorted(found, key=lambda line: line.at)
 
     def _stay_alive(self) -> None:
         self._send("alive", {})

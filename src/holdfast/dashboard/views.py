@@ -11,7 +11,6 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from holdfast.core.policy.standings import late_after_s
 from holdfast.core.policy.stragglers import slow_ones
 from holdfast.core.protocol.model import Outcome
 from holdfast.core.protocol.requests import (
@@ -40,6 +39,7 @@ from holdfast.dashboard.wire import (
 from holdfast.observe.goodput import RECOVERY_PARTS, Interruption, Part, Segment
 from holdfast.observe.history import NodeRun
 from holdfast.observe.story import StoryEvent
+from holdfast.observe.summary import is_overdue
 
 
 def job_shown(
@@ -274,14 +274,11 @@ class Mishaps(Struct):
 
 
 class StepPace(Struct):
-    """How long steps usually take, and how old the last one may be."""
+    """How fast steps usually are, and how old the last one is."""
 
-    late_after_s: float | None = None
+    steps_per_s: float | None = None
     now: float = 0.0
     """When the workers were asked."""
-
-    def take(self, steps_per_s: float | None) -> None:
-        self.late_after_s = late_after_s(steps_per_s) if steps_per_s else None
 
     def last_step(self, ranks: Iterable[RankOverview]) -> float | None:
         """When it was made, by whichever worker."""
@@ -289,9 +286,7 @@ class StepPace(Struct):
         return round(self.now - min(ages), 1) if ages else None
 
     def is_late(self, stepped_at: float | None) -> bool:
-        if stepped_at is None or self.late_after_s is None:
-            return False
-        return self.now - stepped_at > self.late_after_s
+        return stepped_at is not None and is_overdue(self.now - stepped_at, self.steps_per_s)
 
 
 def furthest_step(told: JobTold, ranks: Sequence[RankOverview]) -> int | None:
@@ -333,10 +328,6 @@ def workers_shown(
             columns["state"][one.rank] = STATE[_worker_state(told, one, slow, mishaps, pace)]
             if columns["state"][one.rank] in (STATE["late"], STATE["still"]) and one.step_age_s:
                 columns["stepped"][one.rank] = round(pace.now - one.step_age_s)
-    if told.stage == "running":
-        for rank in (rank for told_here in by_node.values() for rank in told_here.ended):
-            if rank < count:
-                columns["state"][rank] = STATE["finished"]
     if mishaps.round == told.round:
         for rank in mishaps.failed:
             if rank < count:
@@ -360,11 +351,13 @@ def _states(told: JobTold, nodes: Sequence[NodeOverview], count: int) -> list[in
 def _worker_state(
     told: JobTold, one: RankOverview, slow: Container[int], mishaps: Mishaps, pace: StepPace
 ) -> str:
+    if one.state == "finished":
+        return "finished"
     if (mishaps.is_hanging and mishaps.round == told.round) or one.state in KERNEL_STILL:
         return "still"
     if one.step is None and told.step is not None:
         return "starting"
-    if pace.late_after_s is not None and (one.step_age_s or 0.0) > pace.late_after_s:
+    if is_overdue(one.step_age_s, pace.steps_per_s):
         return "late"
     return "slow" if one.rank in slow else "running"
 

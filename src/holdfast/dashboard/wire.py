@@ -126,8 +126,7 @@ class IncidentShown(Struct):
 
 
 class LogLineShown(Struct, frozen=True):
-    at: float | None
-    """None where a file does not say."""
+    at: float
     rank: int
     stream: str
     text: str

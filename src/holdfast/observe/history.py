@@ -175,6 +175,10 @@ class History:
         """How many rounds there were, those that were forgotten too."""
         self.ends: Counter[EndedBy] = Counter()
         """What ended those that are judged."""
+        self.hangs = 0
+        """How often the whole job was found to stand still, whether or not that ended a round."""
+        self.stragglers = 0
+        """How often a worker was found to be slower than the others, on nodes that were fed."""
         self.first_step: int | None = None
         self.furthest_step: int | None = None
         """Of all rounds."""
@@ -203,6 +207,12 @@ class History:
     def is_running(self) -> bool:
         last = self.current
         return last is not None and last.ended is None and self.closed is None
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether the present round was found to stand still, and does so yet."""
+        last = self.current
+        return self.is_running and last is not None and last.stalled is not None
 
     @property
     def restarts(self) -> int:
@@ -336,10 +346,16 @@ class History:
         while self._latest[-1][0] - self._latest[0][0] > PACE_OVER_S:
             self._latest.popleft()
 
-    def _stalled(self, number: int) -> None:
+    def _stalled(self, number: int, is_hang: bool = True) -> None:
         known = self._by_number.get(number)
         if known is not None and known.ended is None and known.stalled is None:
             known.stalled = known.last_stepped or known.started or known.announced
+            self.hangs += is_hang
+
+    def _resumed(self, number: int) -> None:
+        known = self._by_number.get(number)
+        if known is not None and known.ended is None:
+            known.stalled = None
 
     def _all_gone(self, number: int, at: float) -> None:
         known = self._by_number.get(number)
@@ -444,10 +460,12 @@ class History:
                 self._stepped(number, at - age_s, reached)
             case happened.WorkerExited():
                 self._worker_exited(node, at, event)
-            case happened.StallOver(round=number) if number in self._by_number:
-                self._by_number[number].stalled = None
+            case happened.StallOver(round=number):
+                self._resumed(number)
+            case happened.StragglerFound():
+                self.stragglers += 1
             case happened.DeadlineMissed(round=number):
-                self._stalled(number)
+                self._stalled(number, is_hang=False)
             case happened.AllGone(round=number) if self.rounds:
                 self._node_stopped(node, at)
                 self._all_gone(number or self.rounds[-1].number, at)
@@ -602,6 +620,8 @@ class History:
                 for failure in failures:
                     if not failure.stopped_by_us:
                         self._note_failed(number, failure.rank)
+            case said.WorkersResumed(round=number):
+                self._resumed(number)
             case said.RoundStopped(round=number):
                 self._node_stopped(node, at)
                 self._all_gone(number, at)

@@ -43,6 +43,13 @@ class LiveHistory:
         since = self._clock.wall if last is None else last.started or last.announced
         return self.time_of(now) - since
 
+    def step_age_s(self, now: float) -> float | None:
+        """How long ago the furthest step of the present round was made."""
+        last = self.history.current
+        if last is None or last.last_stepped is None:
+            return None
+        return max(0.0, self.time_of(now) - last.last_stepped)
+
     def book(self, now: float) -> TimeLedger:
         """Where the time went up to this moment of the node's own clock."""
         from holdfast.observe.goodput import RunningLedger

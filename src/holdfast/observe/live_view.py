@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from holdfast.core.protocol.bounds import clean
 from holdfast.observe.history import Activity, History, RoundHistory
+from holdfast.observe.summary import is_overdue, rate
 
 BAR = 10
 NARROWEST = 24
@@ -18,7 +19,7 @@ def live_line(history: History, now: float, width: int) -> str:
     if width < NARROWEST or history.start is None:
         return ""
     last = history.current
-    parts = ["holdfast", *(_facts(history, last) if last is not None else ())]
+    parts = ["holdfast", *(_facts(history, last, now) if last is not None else ())]
     waited = history.contact_lost or history.activity
     parts.append(_waited(waited, now) if waited is not None else _length(now - history.start))
     line = " | ".join(parts)
@@ -26,14 +27,18 @@ def live_line(history: History, now: float, width: int) -> str:
     return plain if len(plain) < width else plain[: width - 4] + "..."
 
 
-def _facts(history: History, last: RoundHistory) -> list[str]:
+def _facts(history: History, last: RoundHistory, now: float) -> list[str]:
     ranks = "1 rank" if last.ranks == 1 else f"{last.ranks} ranks"
     facts = [f"round {last.number}", ranks]
     if last.nodes > 1:
         facts[-1] += f" on {last.nodes} nodes"
     if last.furthest_step is not None:
         pace = history.pace
-        facts.append(f"step {last.furthest_step}" + (f", {pace:.3g}/s" if pace else ""))
+        age_s = now - (last.last_stepped or now)
+        speed = f", {rate(pace)}/s" if pace else ""
+        if history.is_running and is_overdue(age_s, pace):
+            speed = f", none for {_length(age_s)}"
+        facts.append(f"step {last.furthest_step}{speed}")
     if last.restarts:
         facts.append("1 restart" if last.restarts == 1 else f"{last.restarts} restarts")
     return facts

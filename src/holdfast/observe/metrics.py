@@ -57,6 +57,8 @@ NODE_METRICS: tuple[Metric, ...] = (
     Metric("holdfast_worker_step_age_seconds", "gauge", "How long ago it said it.", ("rank",)),
     Metric("holdfast_worker_steps_per_second", "gauge",
            "Its steps a second, over about the last half minute.", ("rank",)),
+    Metric("holdfast_stragglers_total", "counter",
+           "How often a worker of this node was found slower than the others (--straggler-after)."),
     Metric("holdfast_loop_lag_seconds", "histogram",
            "How late the agent's loop was for a call that was due, looked at once a second."),
     Metric("process_cpu_seconds_total", "counter", "Processor time of the agent's own process."),
@@ -83,6 +85,14 @@ COORDINATOR_METRICS: tuple[Metric, ...] = (
            "Restarts that count against --max-restarts, so far."),
     Metric("holdfast_coordinator_restarts_max", "gauge", "Restarts that are allowed."),
     Metric("holdfast_coordinator_step", "gauge", "The furthest step that any worker has said."),
+    Metric("holdfast_coordinator_step_age_seconds", "gauge",
+           "How long ago the furthest step of the present round was made."),
+    Metric("holdfast_coordinator_steps_per_second", "gauge",
+           "How fast that step grew, while steps were made."),
+    Metric("holdfast_coordinator_stalled", "gauge",
+           "1 while the whole job is known to stand still."),
+    Metric("holdfast_coordinator_hangs_total", "counter",
+           "How often the whole job was found to stand still, whether or not that ended a round."),
     Metric("holdfast_coordinator_heartbeat_age_max_seconds", "gauge",
            "How long ago the node was heard of which nothing was heard for longest."),
     Metric("holdfast_coordinator_messages_total", "counter",
@@ -118,6 +128,7 @@ class JobCounts:
         history = self._live.history
         return {
             "holdfast_rounds_total": {(): history.formed},
+            "holdfast_stragglers_total": {(): history.stragglers},
             "holdfast_worker_exits_total": {(name,): n for name, n in history.exits.items()},
             "holdfast_recovery_seconds": {(): self._recovery},
             "holdfast_recovery_phase_seconds": {(name,): h for name, h in self._phases.items()},
@@ -127,7 +138,15 @@ class JobCounts:
         """For the coordinator's node, which knows most; now is on the node's own clock."""
         parts_s = self._live.book(now).parts_s
         total_s = sum(parts_s.values())
+        history, age_s = self._live.history, self._live.step_age_s(now)
+        known = {
+            "holdfast_coordinator_step_age_seconds": age_s if history.is_running else None,
+            "holdfast_coordinator_steps_per_second": history.pace or None,
+        }
         return {
+            **{name: {(): value} for name, value in known.items() if value is not None},
+            "holdfast_coordinator_stalled": {(): history.is_stalled},
+            "holdfast_coordinator_hangs_total": {(): history.hangs},
             "holdfast_time_seconds": {
                 (part.replace(" ", "_"),): seconds for part, seconds in parts_s.items()
             },

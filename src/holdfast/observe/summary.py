@@ -17,6 +17,7 @@ from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.model import Outcome
 from holdfast.observe.live_history import LiveHistory
 
+OVERDUE_STEPS, OVERDUE_S = 5.0, 5.0
 IDLE_S = 60.0
 """After so long without a step, the age of the last one is told."""
 
@@ -54,13 +55,12 @@ def summarize(live: LiveHistory, now: float) -> Summary:
     )
     if history.first_step is None or history.furthest_step is None:
         return known
-    stepped = last.last_stepped
     return replace(
         known,
         step=history.furthest_step,
         steps=history.furthest_step - history.first_step + 1,
         steps_per_s=history.pace or None,
-        step_age_s=None if stepped is None else live.time_of(now) - stepped,
+        step_age_s=live.step_age_s(now),
         goodput=live.book(now).goodput,
     )
 
@@ -127,8 +127,18 @@ def counted(number: int, what: str) -> str:
 
 
 def rate(each_second: float) -> str:
-    """ "0.021", "2.1", "1,010" """
-    return f"{each_second:,.0f}" if each_second >= 100 else f"{each_second:.2g}"
+    """ "0.021", "2.1", "19.9", "1,010" """
+    if each_second >= 99.95:
+        return f"{each_second:,.0f}"
+    return f"{each_second:.1f}" if each_second >= 1 else f"{each_second:.2g}"
+
+
+def is_overdue(step_age_s: float | None, steps_per_s: float | None) -> bool:
+    """Whether the last step is so long ago that a reader should look: a few usual steps, and a
+    moment at least."""
+    if step_age_s is None or not steps_per_s:
+        return False
+    return step_age_s > max(OVERDUE_S, OVERDUE_STEPS / steps_per_s)
 
 
 def length(seconds: float) -> str:

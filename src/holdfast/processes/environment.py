@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.model import Assignment, Ranks
 from holdfast.processes.own_environment import SECRETS
+from holdfast.worker.optimizer_steps import VARIABLE as OPTIMIZER_STEPS
 
 PER_WORKER = (
     "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK",
     "WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE",
     "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_ERROR_FILE",
     "TORCHELASTIC_USE_AGENT_STORE", "HOLDFAST_ROUND", "HOLDFAST_PAGE",
-    "HOLDFAST_STACKS",
+    "HOLDFAST_STACKS", OPTIMIZER_STEPS,
 )  # fmt: skip
 """Variables that differ between workers or rounds: a module that reads one when it is
 imported cannot be imported ahead."""
@@ -26,7 +27,9 @@ SIGNALS = "TORCHELASTIC_SIGNALS_TO_HANDLE"
 SAME_IN_ALL = ("ROLE_NAME", "LOCAL_WORLD_SIZE", SIGNALS)
 """Variables that all workers of a node have alike, in every round."""
 
-NOT_ALWAYS_SET = frozenset({"TORCHELASTIC_ERROR_FILE", "HOLDFAST_PAGE", "HOLDFAST_STACKS"})
+NOT_ALWAYS_SET = frozenset(
+    {"TORCHELASTIC_ERROR_FILE", "HOLDFAST_PAGE", "HOLDFAST_STACKS", OPTIMIZER_STEPS}
+)
 """Those of them that a worker may be without."""
 
 OF_ONE_NODE = ("GROUP_RANK", "WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE")
@@ -95,6 +98,8 @@ def of_worker(
         TORCHELASTIC_USE_AGENT_STORE=str(assignment.master.serves_store),
         HOLDFAST_ROUND=str(assignment.round),
     )
+    if config.oversight.hang == "restart" and config.program.kind != "command":
+        environment[OPTIMIZER_STEPS] = "1"
     if config.virtual_local_rank:
         environment["LOCAL_RANK"] = "0"
         own = _own_device(common, ranks.local_rank)

@@ -83,7 +83,7 @@ def completed_from_stderr(error: ErrorDetail, tail: str) -> ErrorDetail:
     return replace(error, traceback=trace, message=error.message or _exception_line(trace))
 
 
-MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)'$")
+MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)((?:\.\w+)*)'$")
 """Of a name with a dot, the package was found: it is not the place that is wrong."""
 
 
@@ -93,6 +93,12 @@ def with_place_of_module(error: ErrorDetail, program: Program) -> ErrorDetail:
     missing = MISSING.match(first)
     if missing is None:
         return error
+    if missing[2]:
+        is_script = program.kind in ("script", "run_path")
+        folder = os.path.dirname(os.path.realpath(program.target)) if is_script else ""
+        if not os.path.isdir(os.path.join(folder, missing[1])):
+            return error
+        return replace(error, message=f"{first} ({missing[1]} is the program's own){newline}{rest}")
     if program.kind == "module":
         place, folder = "beside the program", os.path.dirname(program.target.replace(".", os.sep))
     else:

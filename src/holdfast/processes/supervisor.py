@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
@@ -626,9 +626,13 @@ class NodeSupervisor:
         """How far each worker of this node is, and how fast; none while no round runs."""
         return [] if self._monitor is None else self._monitor.standings()
 
-    def ended_ranks(self) -> list[int]:
-        """Workers of the present round whose processes are gone."""
-        return [] if self._monitor is None else self._monitor.ended_ranks()
+    def finished(self) -> list[WorkerProgress]:
+        """The workers of this node that have ended while their round goes on."""
+        return [] if self._monitor is None else self._monitor.finished()
+
+    def watched_by(self) -> Literal["", "steps", "signs"]:
+        """By what the workers of this node are seen to move, so far."""
+        return "" if self._monitor is None else self._monitor.watched_by()
 
     def _run_left_s(self) -> float | None:
         """Of the time for the whole run, which begins with the first round here."""

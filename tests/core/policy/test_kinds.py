@@ -54,6 +54,7 @@ exception: ImportError: cannot import name 'a' from 'b' (/b.py)
 relative import: ImportError: attempted relative import with no known parent package
 module not on the path: ModuleNotFoundError: No module named 'lib' (it is in the working directory)
 module beside the program: ModuleNotFoundError: No module named 'lib' (it is beside the program)
+missing module of the program: ModuleNotFoundError: No module named 'a.b' (a is the program's own)
 missing file: FileNotFoundError: [Errno 2] No such file or directory: 'x'
 no permission: PermissionError: [Errno 13] Permission denied: '/data'
 read-only file system: OSError: [Errno 30] Read-only file system: '/data/x'

@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from holdfast.processes.output import run_folders
-from holdfast.processes.output.run_folders import JobLogs, KeptRun, RunRecord, create_job_logs, keep
+from holdfast.processes.output.recent import LastOutput, OutputBlock
+from holdfast.processes.output.run_folders import (
+    JobLogs,
+    KeptRun,
+    RunRecord,
+    create_job_logs,
+    keep,
+    only_our_records,
+)
 
 RECORD = RunRecord("job", "node", "host", 1.7e9, 3.0, "succeeded", "all workers succeeded", 0)
 Begin = Callable[..., tuple[JobLogs, KeptRun]]
@@ -54,6 +62,15 @@ def test_a_run_that_has_ended_is_kept_with_how_it_ended(begin: Begin) -> None:
     assert not run_folders.is_running(logs.temporary)
     assert run_folders.record_of(logs.temporary) == RECORD
     assert run_folders.folders()[0] == logs.temporary
+
+
+def test_what_workers_wrote_last_is_kept_and_is_no_reason_to_keep_a_run(begin: Begin) -> None:
+    logs, kept = begin()
+    assert logs.temporary is not None
+    output = LastOutput([OutputBlock(1, 5.0, 0, 1, b"hello\n")], ["rank 1: /logs/stdout.log"])
+    kept.end(RECORD, output)
+    assert run_folders.output_of(logs.temporary) == output
+    assert only_our_records(logs.temporary)
 
 
 def test_only_the_user_can_read_it(begin: Begin) -> None:

@@ -3,8 +3,8 @@
 Rules, in this order
 1. A failure that says of itself that a restart cannot help (`holdfast.NonRetryable`, a
    listed exit code) ends the job.
-2. A program that cannot begin (a syntax error, a missing module, an argument that it does not
-   know) ends the job before it has got anywhere, if all that failed say the same. One rank of
+2. A program that cannot begin (a syntax error, a missing module or file, an argument that it does
+   not know) ends the job before it has got anywhere, if all that failed say the same. One rank of
    several, or one host of several, may itself be what is wrong: two of them have to say so. In a
    job of one host a rank that says so again in the next round counts as another.
 3. The same cause `same_cause_limit` times in a row, without progress between, ends it.
@@ -115,6 +115,7 @@ PROGRAM_ERRORS = (
      "the program has a syntax error"),
     (r"ModuleNotFoundError: No module named", "a module is missing"),
     (r"ImportError: attempted relative import", "the program cannot be imported like this"),
+    (r"FileNotFoundError: \[Errno 2\]", "a file is missing that the program needs"),
 )  # fmt: skip
 """By the first line of an exception. What is parsed from a string may be data, which can change."""
 LAST_WORDS = (

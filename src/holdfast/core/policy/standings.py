@@ -14,9 +14,6 @@ from __future__ import annotations
 from msgspec import Struct, field
 
 WINDOW_S = 30.0
-LATE_STEPS = 5.0
-LATE_LEAST_S = 3.0
-"""A step that takes longer than so many usual ones, and than this, is late."""
 MARKS_APART_S = 3.0
 """A mark for each look would be many where looks are frequent, and no better."""
 
@@ -66,8 +63,3 @@ def pace(seen: StepMarks, now: float) -> float | None:
     span_s, count = max(ended - began, 1e-9), last - first
     overdue_s = max(0.0, now - ended - span_s / count)
     return count / (span_s + overdue_s)
-
-
-def late_after_s(steps_a_second: float) -> float:
-    """How old the last step may be where so many are usual, before it is shown as late."""
-    return max(LATE_LEAST_S, LATE_STEPS / steps_a_second)

@@ -198,7 +198,7 @@ class WorkersStalled(Record, frozen=True):
 
 
 class WorkersResumed(Record, frozen=True):
-    """They do so no more."""
+    """Stalled workers are progressing again."""
 
     round: Number
 

@@ -131,7 +131,7 @@ class RankOverview(Struct, frozen=True, array_like=True):
     local_rank: Count
     pid: Number
     state: NameOrNone
-    """In words, as the kernel has it: "running", "stopped", "stuck in the kernel"."""
+    """In words: "running", "stopped", "stuck in the kernel", "finished"."""
     step: Number | None = None
     step_age_s: Seconds | None = None
     """How long ago it reported that."""
@@ -152,8 +152,6 @@ class RanksTold(Record, frozen=True):
     """Of the machine, over a minute, for each of its processors."""
     memory_free_bytes: Number | None = None
     accelerators: Annotated[tuple[Line, ...], Meta(max_length=64)] = ()
-    ended: Annotated[tuple[Rank, ...], Meta(max_length=SLOTS_MOST)] = ()
-    """Workers of the present round whose processes have ended."""
 
 
 class StacksAsked(Record, frozen=True):
@@ -245,12 +243,14 @@ class HistoryTold(Record, frozen=True):
     reports_steps: bool = False
     interruptions: Annotated[tuple[Packed, ...], Meta(max_length=ROUNDS_TOLD_MOST)] = ()
     """Each an `observe.goodput.Interruption`."""
+    steps_per_s: Seconds | None = None
+    """How fast the furthest step grew, while steps were made."""
+    step_age_s: Seconds | None = None
+    """How long ago the furthest step of the present round was made."""
     segments: Annotated[tuple[Packed, ...], Meta(max_length=SEGMENTS_TOLD_MOST)] = ()
     """The last of them, each an `observe.goodput.Segment`."""
     lanes: Annotated[tuple[Packed, ...], Meta(max_length=ROUNDS_TOLD_MOST)] = ()
     """Of the first nodes, each an `observe.history.NodeLane`."""
-    steps_per_s: Seconds | None = None
-    """While steps were made, lately."""
 
 
 class DashboardAsked(Record, frozen=True):

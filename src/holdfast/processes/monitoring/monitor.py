@@ -17,9 +17,10 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from holdfast.core.node_io import (
     DeadlineMissed,
@@ -308,6 +309,15 @@ class Monitor:
 
         self._means.lane.do(load, note)
 
+    def watched_by(self) -> Literal["", "steps", "signs"]:
+        """By what workers are seen to move: steps that they report, other signs, or nothing yet."""
+        signs = [sign for worker in self._running() if (sign := self._sign(worker)) is not None]
+        if any(sign.step is not None for sign in signs) or any(
+            worker.step is not None for worker in self._running()
+        ):
+            return "steps"
+        return "signs" if signs else ""
+
     # How far they are.
 
     def _look_later(self) -> None:
@@ -397,9 +407,13 @@ class Monitor:
             for worker in sorted(self._running(), key=lambda one: one.local_rank)
         ]
 
-    def ended_ranks(self) -> list[int]:
-        """Workers of this round whose processes are gone."""
-        return sorted(one.rank for one in self._workers.values() if one.has_ended)
+    def finished(self) -> list[WorkerProgress]:
+        """The workers that have ended while the round goes on, with their last steps."""
+        return [
+            replace(self._standing(worker), step_age_s=None, steps_a_second=None, phase="")
+            for worker in self._workers.values()
+            if worker.has_ended
+        ]
 
     def _standing(self, worker: Watched) -> WorkerProgress:
         from holdfast.core.policy import standings

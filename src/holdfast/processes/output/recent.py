@@ -9,6 +9,7 @@ Rules
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -18,6 +19,8 @@ from msgspec import Struct, field
 from holdfast.runtime.loop import Cancellable, Loop
 
 KEPT_BYTES = 64 * 1024
+LAST_BYTES = 1 << 20
+"""Of all workers together: what is kept of a run that has ended."""
 
 
 class OutputBlock(Struct, frozen=True):
@@ -52,6 +55,14 @@ OnOutput = Callable[[list[OutputBlock], int], None]
 """Takes blocks, and the number to go on from."""
 
 
+class LastOutput(Struct, frozen=True):
+    """What is kept of a run that has ended."""
+
+    blocks: list[OutputBlock]
+    files: list[str]
+    """Of workers that wrote straight into a file: "rank 3: /logs/…/stdout.log"."""
+
+
 class WaitingForOutput(Struct):
     """Somebody who waits for the next block."""
 
@@ -84,6 +95,25 @@ class RecentOutput:
             kept.size -= len(kept.blocks.popleft().text)
         if self._waiting:
             self._tell(rank)
+
+    def named_files(self, ranks: frozenset[int] = frozenset()) -> list[str]:
+        """The files of these ranks (rule 2); of all without any."""
+        return [
+            f"rank {rank}: {file}"
+            for (rank, _), file in sorted(self.files.items())
+            if not ranks or rank in ranks
+        ]
+
+    def the_last(self) -> LastOutput:
+        """The newest blocks, `LAST_BYTES` of them at most."""
+        blocks: list[OutputBlock] = []
+        size = 0
+        for block in reversed(self._behind(OutputWanted(most_bytes=sys.maxsize))[0]):
+            size += len(block.text)
+            if size > LAST_BYTES:
+                break
+            blocks.append(block)
+        return LastOutput(blocks[::-1], self.named_files())
 
     def after(self, wanted: OutputWanted, then: OnOutput) -> None:
         """Give the blocks behind a number, the oldest first; if there are none, wait for some."""

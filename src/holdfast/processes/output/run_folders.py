@@ -5,6 +5,7 @@
                          /<local rank>/stdout.log, stderr.log, error.json
     <temporary>/holdfast_<unique>/<run>_<host>_<unique>/…
                                  /run.json    how it ended, in numbers
+                                 /output      what its workers wrote last
 
 Rules
 1. Two jobs never share a directory, also when they share a run id. Whatever the run id and the
@@ -33,6 +34,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.core.protocol.errors import UsageError
+from holdfast.processes.output.recent import LastOutput
 from holdfast.runtime.private_folder import is_ours, read_file, write_file
 
 STREAM_FILES = {1: "stdout.log", 2: "stderr.log"}
@@ -42,7 +44,9 @@ _JOURNAL = "journal.jsonl"
 _ANY_JOURNAL = r"journal(\.\d+)?\.jsonl"
 _ERROR_FILE = "error.json"
 RECORD = "run.json"
-"""How the run ended (`processes.output.run_folders`)."""
+"""How the run ended."""
+OUTPUT = "output"
+"""What its workers wrote last."""
 _RUN_ID_LENGTH_MAX = 100
 _HOST_LENGTH_MAX = 63
 _UNIQUE_ATTEMPTS = 100
@@ -103,7 +107,7 @@ def only_our_records(tree: Path) -> bool:
     """
     for directory, _, names in os.walk(tree):
         for name in names:
-            if name in (_ERROR_FILE, RECORD) or re.fullmatch(_ANY_JOURNAL, name):
+            if name in (_ERROR_FILE, RECORD, OUTPUT) or re.fullmatch(_ANY_JOURNAL, name):
                 continue
             status = os.lstat(os.path.join(directory, name))
             if status.st_size > 0:
@@ -157,6 +161,8 @@ def _make_unique(parent: Path, name: str) -> Path:
 KEPT_RUNS = 50
 KEPT_BYTES = 64 << 20
 RECORD_MOST = 1 << 16
+OUTPUT_MOST = 8 << 20
+NO_OUTPUT = LastOutput([], [])
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -185,9 +191,11 @@ class KeptRun:
     def __init__(self, folder: Path, lock: int) -> None:
         self._folder, self._lock = folder, lock
 
-    def end(self, record: RunRecord) -> None:
+    def end(self, record: RunRecord, output: LastOutput = NO_OUTPUT) -> None:
         """Write down how it ended, and make room for the next ones. It may wait for a disk."""
         with contextlib.suppress(OSError):
+            if output.blocks or output.files:
+                write_file(self._lock, OUTPUT, msgspec.msgpack.encode(output))
             write_file(self._lock, RECORD, msgspec.json.encode(record))
         prune(self._folder.parent)
         self._close()
@@ -259,6 +267,16 @@ def record_of(folder: Path) -> RunRecord | None:
         return msgspec.json.decode(content, type=RunRecord)
     except (OSError, ValueError, msgspec.MsgspecError):
         return None
+
+
+def output_of(folder: Path) -> LastOutput:
+    """What its workers wrote last, as far as it was kept."""
+    try:
+        with _opened(folder) as descriptor:
+            content, _ = read_file(descriptor, OUTPUT, OUTPUT_MOST)
+        return msgspec.msgpack.decode(content, type=LastOutput)
+    except (OSError, ValueError, msgspec.MsgspecError):
+        return NO_OUTPUT
 
 
 def prune(parent: Path) -> None:

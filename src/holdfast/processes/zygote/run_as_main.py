@@ -35,6 +35,7 @@ from importlib.machinery import BuiltinImporter, SourceFileLoader
 
 from holdfast.processes.stdlib_only import linux, private_names, stack_handler
 from holdfast.processes.stdlib_only.private_messages import NamedFields
+from holdfast.worker import optimizer_steps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -212,6 +213,7 @@ def take_identity(order: PreparedWorker) -> None:
     os.environ.update(environment)
     linux.permit_agent(environment)
     stack_handler.take_variable()
+    optimizer_steps.take_variable()
     sys.argv[:] = order.worker.argv
     sys.orig_argv[:] = _command(order)
     linux.show_as(_command(order), order.env)

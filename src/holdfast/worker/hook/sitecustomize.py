@@ -93,7 +93,8 @@ def load_error_file() -> "dict[str, Any]":
 
 def load(source: str) -> "dict[str, Any]":
     """The names of a file of ours, loaded by its path: the package may not be importable."""
-    names: dict[str, Any] = {"__name__": "holdfast_" + os.path.basename(source)[:-3]}
+    name = "holdfast_" + os.path.basename(source)[:-3]
+    names: dict[str, Any] = {"__name__": name, "__file__": source}
     with open(source, encoding="utf-8") as file:
         exec(compile(file.read(), source, "exec"), names)
     return names
@@ -129,6 +130,12 @@ def show_stacks() -> None:
     load(source)["take_variable"]()
 
 
+def watch_optimizers() -> None:
+    """Have steps of PyTorch's optimizers seen as signs of life, if the agent wants to know."""
+    if "HOLDFAST_OPTIMIZER_STEPS" in os.environ:
+        load(os.path.join(os.path.dirname(DIRECTORY), "optimizer_steps.py"))["take_variable"]()
+
+
 def attempt(action: "Callable[[], Any]") -> "Any":
     """The action's result, or None when it failed (rule 3)."""
     try:
@@ -150,3 +157,4 @@ if __name__ == "sitecustomize":
         if is_wanted:
             attempt(witness)
             attempt(show_stacks)
+            attempt(watch_optimizers)
