@@ -62,7 +62,7 @@ class Crowd:
 
     @property
     def round(self) -> int:
-        return self._coordinating.state.round_number
+        return self._coordinating.state.group.round_number
 
     def meet(self) -> None:
         for name in self.names:

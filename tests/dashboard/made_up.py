@@ -40,7 +40,7 @@ from holdfast.core.protocol.requests import (
 )
 from holdfast.dashboard.source import AwaitedResponse, Recipients
 from holdfast.observe.goodput import Interruption, Segment
-from holdfast.observe.history import NodeLane
+from holdfast.observe.history import NodeHistory
 from holdfast.observe.story import StoryEvent
 
 PAGE = 2000
@@ -70,7 +70,7 @@ class MadeUpJob:
         self.stalled_at: float | None = None
         """Since when no worker makes a step."""
         self.segments: list[Segment] = []
-        self.lanes: list[NodeLane] = []
+        self.histories: dict[str, NodeHistory] = {}
 
     def tell(self, *events: StoryEvent) -> None:
         """These happened just now."""
@@ -125,7 +125,7 @@ class MadeUpJob:
                     1 / self.step_s,
                     None,
                     tuple(map(msgspec.msgpack.encode, self.segments)),
-                    tuple(map(msgspec.msgpack.encode, self.lanes)),
+                    {node: msgspec.msgpack.encode(one) for node, one in self.histories.items()},
                 )
             case DashboardAsked():
                 return self.dashboards.get(node, NotKnown("none here"))

@@ -21,7 +21,7 @@ from holdfast.core.protocol.requests import (
 from holdfast.dashboard import feed
 from holdfast.dashboard.wire import WORKER_STATES
 from holdfast.observe.goodput import Interruption, Segment
-from holdfast.observe.history import NodeLane, NodeRun
+from holdfast.observe.history import NodeHistory, NodeRun
 from holdfast.observe.story import Kind, StoryEvent
 
 Serve = Callable[[MadeUpJob], Served]
@@ -113,7 +113,7 @@ def test_who_comes_later_is_told_everything(serve: Serve) -> None:
     job = MadeUpJob()
     served = serve(job)
     job.segments = [Segment("useful", 1.0, 2.0, 1)]
-    job.lanes = [NodeLane("n1-id", 1.0, None, [NodeRun(1, 1.0)])]
+    job.histories = {"n1-id": NodeHistory(1.0, 2.0, [NodeRun(1, 1.0)])}
     job.tell(event("round_formed", "round 1 begins", round=1))
     served.ask("/api/stream").until_told("events")
     late = served.ask("/api/stream")

@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from holdfast.core.coordinator.io import CoordinatorEffect
+from holdfast.core.coordinator_io import CoordinatorEffect
 from holdfast.core.election import ElectionEffect
 from holdfast.core.node_io import (
     Dial,

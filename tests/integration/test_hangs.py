@@ -171,6 +171,26 @@ HEALTHY = {
             sum(range(10**7))
         """,
     "a start without a sign": "",
+    "an upload in a thread of rank 0": """
+        import socket, threading
+        if rank == 0:
+            listening = socket.create_server(("127.0.0.1", 0))
+            if os.fork() == 0:
+                slow, _ = listening.accept()
+                while slow.recv(1000):
+                    time.sleep(0.1)
+                os._exit(0)
+            def upload():
+                with socket.create_connection(listening.getsockname()) as sending:
+                    while lasts():
+                        sending.sendall(bytes(1000))
+                        time.sleep(0.1)
+            uploading = threading.Thread(target=upload)
+            uploading.start()
+            uploading.join()
+            open("go", "w").close()
+        barrier()
+        """,
     "data loading by rank 0": """
         if rank == 0:
             while lasts():

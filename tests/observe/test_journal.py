@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from holdfast.core import node as agent
-from holdfast.core.coordinator.io import (
+from holdfast.core.coordinator import check_leases, coordinator_of, decide, receive
+from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     CoordinatorEvent,
     CoordinatorTimerFired,
     Heard,
 )
-from holdfast.core.coordinator.liveness import check_leases, decide, liveness_of, receive
 from holdfast.core.features.node import new_node
 from holdfast.core.node_io import (
     AllGone,
@@ -293,11 +293,11 @@ def test_a_job_that_makes_steps_replays_without_most_of_them(path: Path) -> None
     node = JournalledNode(Journal(path, HEADER))
     node.take(NodeStarted(cold="not wanted"))
     step = 0
-    while node.coordinator.round_number < 3:
+    while node.coordinator.group.round_number < 3:
         following = next(node.next_by_itself(), None)
-        if following is None and step < 50 * node.coordinator.round_number:
+        if following is None and step < 50 * node.coordinator.group.round_number:
             step += 1
-            node.take(StepReported(node.coordinator.round_number, 0, step))
+            node.take(StepReported(node.coordinator.group.round_number, 0, step))
         else:
             node.happen(following or next(node.chance_of_failure()))
     node.journal.close()
@@ -314,7 +314,7 @@ def long_journal(path: Path, limit_bytes: int) -> tuple[JournalHeader, list[Step
     """One that is much longer than its limit."""
     node = JournalledNode(Journal(path, HEADER, limit_bytes=limit_bytes))
     node.take(NodeStarted(cold="not wanted"))
-    while node.coordinator.round_number < 2:
+    while node.coordinator.group.round_number < 2:
         node.happen(next(node.next_by_itself(), None) or next(node.chance_of_failure()))
     for number in range(300):
         node.take(WorkerStarted(99, 0, number))
@@ -397,7 +397,7 @@ def recovered_job(path: Path) -> list[Step]:
     """One round that fails and one that runs."""
     node = JournalledNode(Journal(path, HEADER))
     node.take(NodeStarted(cold="not wanted"))
-    while node.coordinator.round_number < 2:
+    while node.coordinator.group.round_number < 2:
         following = next(node.next_by_itself(), None) or next(node.chance_of_failure())
         node.happen(following)
     node.journal.close()
@@ -540,7 +540,7 @@ def test_a_replay_does_without_the_heartbeats_that_were_left_out(path: Path) -> 
 def test_a_coordinator_that_took_over_replays_from_what_it_began_with(path: Path) -> None:
     journal = Journal(path, NODES_HEADER)
     beginning = Beginning(Term(1, 7), ledger=Ledger(4, 2, charges=1), gone_after_s=12.0)
-    liveness = liveness_of(beginning.state(NODES, 100.0))
+    liveness = coordinator_of(beginning.state(NODES, 100.0))
     journal.began(100.0, beginning)
     info = NodeInfo("a-1", "a", slots=2)
     standing = RoundReport(4, 0, 2, "running")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.coordinator.io import CoordinatorTimerFired
+from holdfast.core.coordinator_io import CoordinatorTimerFired
 from holdfast.core.node_io import (
     AllGone,
     NodeEvent,

@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Sequence
 
 from tools.simulator.timeline import ManualClock
 
-from holdfast.core.coordinator.io import CoordinatorEffect, CoordinatorEvent, CoordinatorTimerFired
-from holdfast.core.coordinator.liveness import Liveness
+from holdfast.core.coordinator import Coordinator
+from holdfast.core.coordinator_io import CoordinatorEffect, CoordinatorEvent, CoordinatorTimerFired
 from holdfast.core.features.warm_start import NodeWarmStart
 from holdfast.core.node_io import (
     AllGone,
@@ -166,7 +166,7 @@ class Stage:
             self._seen.append(f"clock        the {event.name} timer fires")
         self._seen += map(line, effects)
 
-    def taken(self, at: float, liveness: Liveness) -> None:
+    def taken(self, at: float, liveness: Coordinator) -> None:
         for taken in liveness.taken:
             self.agent(at, taken.event, taken.effects)
         liveness.taken.clear()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.core.coordinator.io import (
+from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     Explain,
     Retire,

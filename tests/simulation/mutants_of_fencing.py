@@ -26,7 +26,7 @@ MUTANTS = (
     Mutant(
         "a suspicion is taken for death",
         "§4.5",
-        "core.coordinator.leases:LeaseBook._judge",
+        "core.membership:LeaseBook._judge",
         "now >= watch.heard_at + self.terms.gone_after_s",
         "now >= watch.heard_at + self.terms.suspect_s",
         "network",
@@ -35,8 +35,8 @@ MUTANTS = (
     Mutant(
         "a suspicion does not end the round",
         "§4.5",
-        "core.coordinator.ending:suspected",
-        "    current = state.round\n",
+        "core.rounds:suspected",
+        "    current = state.group.round\n",
         "    return []\n",
         "embedded",
         (2,),
@@ -44,16 +44,16 @@ MUTANTS = (
     Mutant(
         "a broken connection is taken for death",
         "§4.6",
-        "core.coordinator.liveness:disconnected",
-        "liveness.book.disconnected(node, now)",
-        "liveness.book.tether_ended(node, now)",
+        "core.coordinator:disconnected",
+        "coordinator.leases.disconnected(node, now)",
+        "coordinator.leases.tether_ended(node, now)",
         "network",
         (52, 88, 4),
     ),
     Mutant(
         "the coordinator's own stall expires nodes",
         "§4.7",
-        "core.coordinator.leases:LeaseBook.check",
+        "core.membership:LeaseBook.check",
         "if stalled_s > self.terms.tether_s:",
         "if False:",
         "sleep",
@@ -73,7 +73,7 @@ MUTANTS = (
     Mutant(
         "the lease lasts longer than was agreed",
         "§4.1",
-        "core.coordinator.leases:NodeLease.kill_at",
+        "core.membership:NodeLease.kill_at",
         "self.good_from + self.terms.lease_s",
         "self.good_from + 1.5 * self.terms.lease_s",
         "network",
@@ -89,8 +89,8 @@ MUTANTS = (
         (52, 66, 46),
         (
             (
-                "core.coordinator.step:_inherit",
-                "    effects: list[CoordinatorEffect] = []\n",
+                "core.coordinator:_remember",
+                "    effects: Effects = []\n",
                 "    return []\n",
             ),
         ),
@@ -106,9 +106,9 @@ MUTANTS = (
         (6, 66, 21),
         (
             (
-                "core.coordinator.forming:_prepare",
-                "state.round_number += 1",
-                "state.round_number = max(state.round_number, 1)",
+                "core.rounds:_prepare",
+                "group.round_number += 1",
+                "group.round_number = max(group.round_number, 1)",
             ),
         ),
         "only_forward",
@@ -123,13 +123,13 @@ MUTANTS = (
         (93, 21, 60),
         (
             (
-                "core.coordinator.leases:NodeLease.kill_at",
+                "core.membership:NodeLease.kill_at",
                 "0.0 if self.good_from is None else",
                 "1e9 if self.good_from is None else",
             ),
             (
-                "core.coordinator.liveness:receive",
-                "effects += _heartbeat(liveness, node, Heartbeat(message.heartbeat), now)",
+                "core.coordinator:receive",
+                "effects += _heartbeat(coordinator, node, Heartbeat(message.heartbeat), now)",
                 "pass",
             ),
         ),

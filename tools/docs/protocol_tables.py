@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 from typing import get_args
 
-from holdfast.core.coordinator.round import ENDINGS
 from holdfast.core.node import MOVES, Phase
 from holdfast.core.protocol.messages import FromNode, ToNode
+from holdfast.core.rounds import ENDINGS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "design" / "protocol.md"
 BEGIN = "<!-- made by tools/docs/protocol_tables.py: begin -->"
@@ -29,7 +29,7 @@ def render() -> str:
         _messages(get_args(FromNode)),
         "What the coordinator tells a node (`core/protocol/messages.py`: ToNode):",
         _messages(get_args(ToNode)),
-        "What ends a round (`core/coordinator/round.py`: ENDINGS):",
+        "What ends a round (`core/rounds.py`: ENDINGS):",
         _endings(),
     ]
     return "\n\n".join(parts)

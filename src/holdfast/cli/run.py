@@ -116,8 +116,8 @@ def _why_unfit(config: JobConfig) -> str:
     from holdfast.doctor.before_joining import examine
 
     found = examine(config, os.environ)
-    for doubt in found.doubts:
-        print(f"holdfast: check: {doubt}", file=sys.stderr)
+    for warning in found.warnings:
+        print(f"holdfast: check: {warning}", file=sys.stderr)
     return found.problem
 
 

@@ -51,7 +51,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from holdfast.core import border
-from holdfast.core.coordinator.state import CoordinatorState, is_owed
+from holdfast.core.coordinator import CoordinatorState, is_owed
 from holdfast.core.policy.config import Leases
 from holdfast.core.protocol.document import Document, Ledger
 from holdfast.core.protocol.messages import CloseJob, HeartbeatAnswered, ToNode, Welcomed

@@ -31,7 +31,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from holdfast.core.coordinator.leases import NodeLease
+from holdfast.core.membership import NodeLease
 from holdfast.core.node_io import (
     AllGone,
     CloseRound,

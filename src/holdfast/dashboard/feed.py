@@ -45,7 +45,7 @@ from holdfast.dashboard.page_state import PageState
 from holdfast.dashboard.source import AwaitedResponse, Recipients, Source
 from holdfast.dashboard.wire import DashboardShown
 from holdfast.observe.goodput import Interruption, Segment
-from holdfast.observe.history import NodeLane
+from holdfast.observe.history import NodeHistory
 from holdfast.observe.log_lines import LineMaker
 from holdfast.observe.story import Key, StoryEvent
 from holdfast.runtime.loop import Clock
@@ -64,7 +64,7 @@ _PAGE = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}/")
 Told = TypeVar("Told")
 _event: msgspec.msgpack.Decoder[StoryEvent] = msgspec.msgpack.Decoder(StoryEvent)
 _segment: msgspec.msgpack.Decoder[Segment] = msgspec.msgpack.Decoder(Segment)
-_lane: msgspec.msgpack.Decoder[NodeLane] = msgspec.msgpack.Decoder(NodeLane)
+_node: msgspec.msgpack.Decoder[NodeHistory] = msgspec.msgpack.Decoder(NodeHistory)
 _interruption: msgspec.msgpack.Decoder[Interruption] = msgspec.msgpack.Decoder(Interruption)
 
 
@@ -213,8 +213,9 @@ class Feed:
             self._shown.ledger = views.ledger_shown(start, told.total_s, told.parts_s)
             self._shown.segments = views.segments_shown(_known(told.segments, _segment))
             self._shown.lanes = [
-                views.lane_shown(self._name_of(one.node), one.start, one.end, one.runs)
-                for one in _known(told.lanes, _lane)
+                views.lane_shown(self._name_of(node), one.start, one.end, one.runs, one.is_gone)
+                for node, packed in told.nodes.items()
+                for one in _known([packed], _node)
             ]
             self._pace.steps_per_s = told.steps_per_s
             self._shown.incidents = views.incidents_shown(_known(told.interruptions, _interruption))

@@ -7,6 +7,7 @@ that all stand still.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
+from math import isfinite
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -208,9 +209,13 @@ def segments_shown(segments: Iterable[Segment]) -> list[SegmentShown]:
     return [SegmentShown(one.part, one.start, one.end, one.round) for one in segments]
 
 
-def lane_shown(name: str, start: float, end: float | None, runs: Iterable[NodeRun]) -> LaneShown:
-    shown = [NodeRunShown(run.round, run.start, run.end) for run in runs]
-    return LaneShown(name, start, end, shown)
+def lane_shown(
+    name: str, start: float, end: float, runs: Iterable[NodeRun], is_over: bool = True
+) -> LaneShown:
+    shown = [
+        NodeRunShown(run.round, run.start, run.end if isfinite(run.end) else None) for run in runs
+    ]
+    return LaneShown(name, start, end if is_over else None, shown)
 
 
 def incidents_shown(interruptions: Iterable[Interruption]) -> list[IncidentShown]:

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.core import border, election
-from holdfast.core.coordinator import bootstrap
+from holdfast.core import border, coordinator, election
 from holdfast.core.election import ElectionEvent, ElectionState, ElectionTimerFired, Verdict
 from holdfast.core.node_io import HangUp, Report
 from holdfast.core.policy.timing import one_dial_s
@@ -159,14 +158,15 @@ class Elected(NetworkedLink):
 
     def _lead(self, effect: election.Lead) -> None:
         engine, now = self._engine, self._engine.clock.now()
-        beginning = bootstrap.elected(engine.config, engine.node, effect)
+        beginning = coordinator.elected(engine.config, engine.node, effect)
         engine.journal.began(now, beginning)
         state = beginning.state(engine.config, now)
         self.coordinating = Coordinating(state, engine, self._exchange, self._may_send)
+        number = state.group.round_number
         if self._exchange.keys is not None:
-            self._exchange.keys.open(state.round_number)  # The last leader's are lost with it.
+            self._exchange.keys.open(number)  # The last leader's are lost with it.
         self._exchange.closed_because = ""
-        known = f", and goes on from round {state.round_number}" if state.round_number else ""
+        known = f", and goes on from round {number}" if number else ""
         engine.say(f"this node is the coordinator, on {self._endpoint}{known}")
         self._line.close()
         self._reach_here()

@@ -30,8 +30,7 @@ from holdfast.core.border import (
     Write,
     Written,
 )
-from holdfast.core.coordinator.bootstrap import next_life
-from holdfast.core.coordinator.state import CoordinatorState, is_owed, ledger
+from holdfast.core.coordinator import CoordinatorState, is_owed, ledger, next_life
 from holdfast.core.node_io import HangUp, Report
 from holdfast.core.policy.timing import one_dial_s
 from holdfast.core.protocol.document import Document, Ledger

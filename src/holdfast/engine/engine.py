@@ -1,7 +1,7 @@
 """The engine: the machines of one node, driven over its ports.
 
     inbox ─▶ core.node.step ──────────▶ effects ─┐
-    inbox ─▶ core.coordinator.step ───▶ effects ─┼─▶ routes ─┬─▶ the inbox of another machine
+    inbox ─▶ core.coordinator ───▶ effects ─┼─▶ routes ─┬─▶ the inbox of another machine
     inbox ─▶ core.election.step ──────▶ effects ─┘           ├─▶ lines, timers, words, the register
                                                              └─▶ processes: all else
 

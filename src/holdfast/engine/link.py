@@ -20,7 +20,7 @@ from holdfast.core.border import (
     Write,
     Written,
 )
-from holdfast.core.coordinator.state import CoordinatorState
+from holdfast.core.coordinator import begin
 from holdfast.core.node_io import HangUp, Report
 from holdfast.core.protocol.messages import FromNode, NodeGreeted, NodeJoined, RoundStopped
 from holdfast.core.protocol.model import Endpoint
@@ -72,7 +72,7 @@ class Alone(Link):
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        coordinating = self.coordinating = Coordinating(CoordinatorState(engine.config), engine)
+        coordinating = self.coordinating = Coordinating(begin(engine.config), engine)
         engine.routes |= {
             Report: self.report,
             Dial: lambda effect: self._reach_here(),

@@ -19,9 +19,9 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from holdfast.core import coordinator_io as decided
 from holdfast.core import node_io as happened
-from holdfast.core.coordinator import io as decided
-from holdfast.core.coordinator.leases import NodeGone, NodeSuspected
+from holdfast.core.membership import NodeGone, NodeSuspected
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol import messages as said
 from holdfast.core.protocol.model import Assignment, Outcome
@@ -31,8 +31,8 @@ EndedBy = Literal["", "failure", "loss", "hang", "drain", "newcomers", "asked", 
 """What ended a round; empty while it runs, and where a journal does not say."""
 PACE_OVER_S = 30.0
 """The steps of how long a pace is made of, at most."""
-LANES_MOST = 64
-RUNS_KEPT = 200
+TOLD_NODES_MOST = 64
+"""Of nodes that were not fed, so many are remembered."""
 INCIDENTS: tuple[EndedBy, ...] = ("failure", "loss", "hang")
 """What nobody wished for. The other ends are changes that somebody wanted."""
 
@@ -90,23 +90,6 @@ class RoundSpan(Struct, frozen=True):
     restarts: int
 
 
-class NodeRun(Struct):
-    """Workers of one round on one node, from when to when."""
-
-    round: int
-    start: float
-    end: float | None = None
-
-
-class NodeLane(Struct):
-    """One node: since when it is known, until when it was there, and what it ran meanwhile."""
-
-    node: str
-    start: float
-    end: float | None = None
-    runs: list[NodeRun] = field(default_factory=list)
-
-
 class Recovery(Struct, frozen=True):
     """From when it was known that a round could not go on to the next one's first step.
 
@@ -141,6 +124,27 @@ class TimeSpan(Struct):
     end: float | None = None
 
 
+class NodeRun(Struct):
+    """When workers of one round ran on one node."""
+
+    round: int
+    start: float
+    end: float = float("inf")
+    """Infinite while they run, and where nobody told."""
+
+
+class NodeHistory(Struct):
+    """What one node did, as it said itself, or the coordinator that was fed."""
+
+    start: float
+    end: float
+    runs: list[NodeRun] = field(default_factory=list)
+    has_finished: bool = False
+    """Whether its journal goes on to its own end."""
+    is_gone: bool = False
+    """Whether it has left, or was lost."""
+
+
 class Activity(Struct, frozen=True):
     """What is being waited for: until when at the latest, where that is known."""
 
@@ -161,14 +165,13 @@ class History:
         self.outcome: Outcome | None = None
         self.finished: dict[str, Outcome] = {}
         """How each node ended that did."""
+        self.nodes: dict[str, NodeHistory] = {}
         self.rounds: list[RoundHistory] = []
         self.imports: list[TimeSpan] = []
         self.waits: list[TimeSpan] = []
         self.pauses: list[TimeSpan] = []
         self.recoveries: list[Recovery] = []
         """In order. A round that ends before its first step has recovered nothing."""
-        self.lanes: dict[str, NodeLane] = {}
-        """By node, of the first `LANES_MOST`: when its workers ran."""
         self.exits: Counter[str] = Counter(succeeded=0, failed=0, stopped=0)
         """Ends of workers whose own node was fed."""
         self.formed = 0
@@ -256,6 +259,8 @@ class History:
         """Take a step of a node, at that time."""
         self.start = at if self.start is None else min(self.start, at)
         self.end = max(self.end, at)
+        known = self.nodes.setdefault(node, NodeHistory(at, at))
+        known.start, known.end = min(known.start, at), max(known.end, at)
         if isinstance(step, NodeStep):
             self._of_agent(node, at, step)
         elif isinstance(step, CoordinatorStep):
@@ -266,6 +271,8 @@ class History:
         self.start = moment
         self.rounds = [one for one in self.rounds if one.announced >= moment]
         self._by_number = {one.number: one for one in self.rounds}
+        for node in self.nodes.values():
+            node.runs = [one for one in node.runs if one.end > moment]
         for spans in (self.imports, self.waits, self.pauses):
             spans[:] = [one for one in spans if one.end is None or one.end > moment]
 
@@ -389,29 +396,35 @@ class History:
 
     # Where workers ran.
 
-    def _lane(self, node: str, at: float) -> NodeLane | None:
-        lane = self.lanes.get(node)
-        if lane is None and len(self.lanes) < LANES_MOST:
-            lane = self.lanes[node] = NodeLane(node, at)
-        return lane
+    def _node_told_of(self, node: str, at: float) -> NodeHistory | None:
+        """One that the coordinator speaks of; None where there are too many."""
+        if node not in self.nodes and len(self.nodes) < TOLD_NODES_MOST:
+            self.nodes[node] = NodeHistory(at, at)
+        return self.nodes.get(node)
 
-    def _node_runs(self, node: str, at: float, number: int) -> None:
-        lane = self._lane(node, at)
-        if lane is None or any(run.round == number for run in lane.runs[-2:]):
-            return
-        self._node_stopped(node, at)
-        lane.end = None
-        lane.runs.append(NodeRun(number, at))
-        del lane.runs[:-RUNS_KEPT]
+    def _run_announced(self, node: str, at: float, number: int) -> None:
+        known = self._node_told_of(node, at)
+        if known is not None and all(run.round < number for run in known.runs[-1:]):
+            self._run_ended(node, at)
+            known.is_gone = False
+            known.runs.append(NodeRun(number, at))
 
-    def _node_stopped(self, node: str, at: float, *, is_gone: bool = False) -> None:
-        lane = self.lanes.get(node)
-        if lane is None:
-            return
-        if lane.runs and lane.runs[-1].end is None:
-            lane.runs[-1].end = at
-        if is_gone and lane.end is None:
-            lane.end = at
+    def _run_started(self, node: str, at: float, number: int) -> None:
+        """The node's own word counts."""
+        self._run_announced(node, at, number)
+        for run in self.nodes[node].runs[-1:]:
+            run.start = at
+
+    def _run_ended(self, node: str, at: float) -> None:
+        """No worker of the node's last round is left."""
+        for run in self.nodes[node].runs[-1:] if node in self.nodes else ():
+            run.end = min(at, run.end)
+
+    def _node_gone(self, node: str, at: float) -> None:
+        self._run_ended(node, at)
+        if node in self.nodes:
+            known = self.nodes[node]
+            known.end, known.is_gone = max(at, known.end), True
 
     # Recoveries.
 
@@ -466,8 +479,10 @@ class History:
                 self.stragglers += 1
             case happened.DeadlineMissed(round=number):
                 self._stalled(number, is_hang=False)
+            case happened.SpawnerLost():
+                self._run_ended(node, at)
             case happened.AllGone(round=number) if self.rounds:
-                self._node_stopped(node, at)
+                self._run_ended(node, at)
                 self._all_gone(number or self.rounds[-1].number, at)
                 if self._is("stopping"):
                     self.activity = Activity("forming the next round", at)
@@ -527,7 +542,6 @@ class History:
             case said.RunRound(assignment=assignment):
                 self._stopping.discard(node)
                 known = self._announced(at, assignment)
-                self._node_runs(node, at, known.number)
                 known.unstarted[node] = {one.local_rank for one in assignment.workers}
                 self._ranks[node] = {one.local_rank: one.rank for one in assignment.workers}
             case said.StopRound(round=number, reason=reason, kind=kind):
@@ -562,12 +576,17 @@ class History:
                 self._end_import(node, at)
             case happened.SignalWorkers(stops=True) | happened.KillEverything():
                 self._stops(node, at, event)
+            case happened.StartWorkers():
+                message = event.message if isinstance(event, happened.Told) else None
+                if isinstance(message, said.RunRound):
+                    self._run_started(node, at, message.assignment.round)
             case happened.Report(message=said.WorkersSucceeded(round=number)):
-                self._node_stopped(node, at)
+                self._run_ended(node, at)
                 self._has_succeeded(number, at)
             case happened.Finish(outcome=outcome):
+                self.nodes[node].has_finished = True
                 self.finished[node] = outcome
-                self._node_stopped(node, at, is_gone=True)
+                self._node_gone(node, at)
                 if self._config.max_nodes == 1:
                     self._close(at, outcome)
 
@@ -593,12 +612,12 @@ class History:
         if isinstance(event, decided.Heard):
             self._heard(event.node, at, event.message)
         elif isinstance(event, NodeGone):
-            self._node_stopped(event.node, at, is_gone=True)
+            self._node_gone(event.node, at)
         for effect in step.effects:
             match effect:
                 case decided.Tell(node=node, message=said.RunRound(assignment=assignment)):
                     self._announced(at, assignment)
-                    self._node_runs(node, at, assignment.round)
+                    self._run_announced(node, at, assignment.round)
                 case decided.Tell(message=said.StopRound(round=number, reason=reason, kind=kind)):
                     self._ended(number, at, kind or "", reason, silent_s)
                 case decided.Tell(message=said.TellHang(round=number)):
@@ -611,9 +630,9 @@ class History:
     def _heard(self, node: str, at: float, message: said.FromNode) -> None:
         match message:
             case said.NodeJoined():
-                self._lane(node, at)
+                self._node_told_of(node, at)
             case said.NodeLeft():
-                self._node_stopped(node, at, is_gone=True)
+                self._node_gone(node, at)
             case said.WorkersProgressed(round=number, step=reached, age_s=age_s):
                 self._stepped(number, at - age_s, reached)
             case said.WorkersFailed(round=number, failures=failures):
@@ -623,10 +642,10 @@ class History:
             case said.WorkersResumed(round=number):
                 self._resumed(number)
             case said.RoundStopped(round=number):
-                self._node_stopped(node, at)
+                self._run_ended(node, at)
                 self._all_gone(number, at)
             case said.WorkersSucceeded(round=number):
-                self._node_stopped(node, at)
+                self._run_ended(node, at)
                 self._has_succeeded(number, at)
 
     def _explained(self, at: float, effect: decided.Explain) -> None:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from holdfast.observe.causes import JournalRead
 from holdfast.observe.goodput import Segment, TimeLedger, ledger
-from holdfast.observe.history import History, NodeRun, RoundSpan
+from holdfast.observe.history import History, NodeHistory, NodeRun, RoundSpan
 from holdfast.observe.journal import ClockPair, ClockRead, Gap, JournalHeader, Step
 from holdfast.observe.merged_story import ToldStory, tell
 from holdfast.observe.report import headline
@@ -75,10 +75,7 @@ def report(journals: Sequence[JournalRead], running_at: float | None = None) -> 
     history = History(journals[0][0].config)
     for at, node, step in lines:
         history.feed(node, at, step)
-    nodes = tuple(
-        _node(header, steps, clocks[header.node], story.names[header.node], history)
-        for header, steps in journals
-    )
+    nodes = tuple(_node(header, history, story.names[header.node]) for header, _ in journals)
     if history.outcome is None:
         _end_with_the_last_node(history, len(journals))
     is_running = history.closed is None and running_at is not None
@@ -145,15 +142,13 @@ def _clock(header: JournalHeader, steps: Sequence[Step], story: ToldStory) -> Cl
     return ClockPair(first, started(header) + moved_s)
 
 
-def _node(
-    header: JournalHeader, steps: Sequence[Step], clock: ClockPair, name: str, history: History
-) -> NodeReport:
-    times = [clock.time_of(step.at) for step in steps if not isinstance(step, Gap)]
-    start, end = (times[0], times[-1]) if times else (clock.wall, clock.wall)
-    lane = history.lanes.get(header.node)
-    runs = tuple(lane.runs) if lane is not None else ()
-    is_whole = header.node in history.finished
-    return NodeReport(header.node, name, start, end, runs, is_whole)
+def _node(header: JournalHeader, history: History, name: str) -> NodeReport:
+    known = history.nodes.get(header.node)
+    if known is None:  # A journal without a line.
+        begin = header.clock.wall if header.clock is not None else started(header)
+        known = NodeHistory(begin, begin)
+    runs = tuple(NodeRun(one.round, one.start, min(one.end, known.end)) for one in known.runs)
+    return NodeReport(header.node, name, known.start, known.end, runs, known.has_finished)
 
 
 def _unknowns(

@@ -16,7 +16,7 @@ Schema (one object a line):
     {"seq", "at", "machine": "clock", "wall": seconds since 1970}
     {"seq", "at", "machine": "failure", "reason"}
 
-The fields of events and effects are those of the types in `core.node.io`, `core.coordinator.io`,
+The fields of events and effects are those of the types in `core.node.io`, `core.coordinator_io`,
 `core.election`, `core.border` and `core.protocol.messages`; one that has its default may be
 missing. The program's arguments are left out: they may hold a secret.
 
@@ -50,12 +50,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from holdfast.core import coordinator
 from holdfast.core import node as agent
-from holdfast.core.coordinator import step as coordinator
-from holdfast.core.coordinator.bootstrap import Beginning
-from holdfast.core.coordinator.io import CoordinatorEffect, CoordinatorEvent, Heard
-from holdfast.core.coordinator.liveness import Liveness
-from holdfast.core.coordinator.state import CoordinatorState
+from holdfast.core.coordinator import Beginning, Coordinator, begin
+from holdfast.core.coordinator_io import CoordinatorEffect, CoordinatorEvent, Heard
 from holdfast.core.features.node import new_node
 from holdfast.core.node import UNANSWERED, NodeState, Timer
 from holdfast.core.node_io import (
@@ -306,7 +304,7 @@ class Journal:
         self.close()
         self._tell(step)
 
-    def taken(self, at: float, liveness: Liveness) -> None:
+    def taken(self, at: float, liveness: Coordinator) -> None:
         """All steps that this coordinator has taken since it was last asked."""
         for one in liveness.taken:
             self.coordinator(at, one.event, one.effects)
@@ -567,7 +565,7 @@ class Divergence(msgspec.Struct, frozen=True):
 def replay(header: JournalHeader, steps: list[Step]) -> Iterator[Divergence]:
     """Feed the recorded events to fresh machines; yield every difference, up to a gap."""
     agent_state = new_node(header.config, header.node, header.host)
-    coordinator_state = CoordinatorState(header.config)
+    coordinator_state = begin(header.config)
     for step in steps:
         recorded: list[Any] = []
         decided: list[Any] = []

@@ -19,9 +19,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
+from holdfast.core import coordinator
 from holdfast.core import node as agent
-from holdfast.core.coordinator import step as coordinator
-from holdfast.core.coordinator.io import (
+from holdfast.core.coordinator import begin
+from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     CoordinatorEvent,
     CoordinatorTimerFired,
@@ -33,7 +34,6 @@ from holdfast.core.coordinator.io import (
     Write,
     Written,
 )
-from holdfast.core.coordinator.state import CoordinatorState
 from holdfast.core.features.node import new_node
 from holdfast.core.node_io import (
     CloseRound,
@@ -93,7 +93,7 @@ class Node:
         self.now = 1000.0
         self.tick_s = tick_s
         self.agent = new_node(config, NODE, "here")
-        self.coordinator = CoordinatorState(config)
+        self.coordinator = begin(config)
         self.spawner = Spawner()
         self.to_coordinator: deque[Heard] = deque()
         self.to_agent: deque[Told] = deque()

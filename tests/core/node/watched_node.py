@@ -17,7 +17,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.coordinator.io import (
+from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     CoordinatorEvent,
     Explain,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from holdfast.core import node as agent
-from holdfast.core.coordinator.io import Explain, Tell
-from holdfast.core.coordinator.leases import NodeGone, NodeSuspected
+from holdfast.core.coordinator_io import Explain, Tell
 from holdfast.core.features.node import new_node
+from holdfast.core.membership import NodeGone, NodeSuspected
 from holdfast.core.node import greeting
 from holdfast.core.node_io import Told
 from holdfast.core.policy.config import JobConfig, Program

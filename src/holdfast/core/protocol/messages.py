@@ -4,7 +4,7 @@ Past tense: something a node tells. Imperative: something the coordinator asks f
 Everything that concerns a round carries its number; what names an older one is ignored.
 Whatever the coordinator says is sent under its term (`model.Term`).
 Each field has its bounds (`core.protocol.bounds`); who may say what of whom is in
-`core.coordinator.hearing`.
+`core.coordinator`.
 
 A connection may break at any time, so no single message may be needed for the truth: the
 first word on every connection (`NodeGreeted`) tells all that the node would have told, and
@@ -312,7 +312,7 @@ class RunRound(Record, frozen=True):
 
 
 EndingKind = Literal["failure", "loss", "drain", "newcomers", "asked"]
-"""Why a round ends (`core.coordinator.round.ENDINGS`)."""
+"""Why a round ends (`core.rounds.ENDINGS`)."""
 
 
 class StopRound(Record, frozen=True):
@@ -386,7 +386,7 @@ class CloseJob(Record, frozen=True):
     outcome: Outcome
 
 
-# Requests about the job, and their answers (`core.coordinator.request_routing`). What is asked and
+# Requests about the job, and their answers (`core.features.requests`). What is asked and
 # what is answered are packed: who passes them on need not know what they say.
 
 

@@ -249,8 +249,10 @@ class HistoryTold(Record, frozen=True):
     """How long ago the furthest step of the present round was made."""
     segments: Annotated[tuple[Packed, ...], Meta(max_length=SEGMENTS_TOLD_MOST)] = ()
     """The last of them, each an `observe.goodput.Segment`."""
-    lanes: Annotated[tuple[Packed, ...], Meta(max_length=ROUNDS_TOLD_MOST)] = ()
-    """Of the first nodes, each an `observe.history.NodeLane`."""
+    nodes: Annotated[dict[Name, Packed], Meta(max_length=ROUNDS_TOLD_MOST)] = field(
+        default_factory=dict
+    )
+    """Some of them, each an `observe.history.NodeHistory`."""
 
 
 class DashboardAsked(Record, frozen=True):

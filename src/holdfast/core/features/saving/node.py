@@ -15,7 +15,7 @@ Rules
 5. A worker may have saved before, on request: each time has a serial, and what is said of an older
    one is not about this one.
 
-`core.coordinator.saving` has the other half.
+`core.features.saving.coordinator` has the other half.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether an agent is alive, told over HTTP to whoever probes its port.
+"""The health of an agent, over HTTP.
 
 Rules
 - Every path answers alike: 200 and `alive` while the last sign of life is at most `timeout`
@@ -113,4 +113,4 @@ class _Serving:
 
 
 def _nobody_cares(problem: str) -> None:
-    """What a callback raises is in the answer."""
+    """Nothing to do: an error of the callback is in the answer."""

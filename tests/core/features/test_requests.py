@@ -6,20 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.coordinator.io import CoordinatorEffect, Tell, WakeCoordinator
-from holdfast.core.coordinator.liveness import (
-    Liveness,
+from holdfast.core.coordinator import (
+    Coordinator,
+    begin,
     check_requests,
+    coordinator_of,
     disconnected,
-    liveness_of,
     receive,
 )
-from holdfast.core.coordinator.request_routing import (
+from holdfast.core.coordinator_io import CoordinatorEffect, Tell, WakeCoordinator
+from holdfast.core.features.requests import (
     PATIENCE_S,
-    QUESTIONS_MOST,
-    QUESTIONS_OF_ONE_MOST,
+    REQUESTS_MOST,
+    REQUESTS_OF_ONE_MOST,
 )
-from holdfast.core.coordinator.state import CoordinatorState
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol.messages import (
     CloseRequest,
@@ -35,10 +35,10 @@ from holdfast.core.protocol.model import NodeInfo
 ALL = RequestMade(7, b"how?", "all")
 
 
-def job(*nodes: str) -> Liveness:
+def job(*nodes: str) -> Coordinator:
     """A coordinator on the first of these nodes, which all have greeted it."""
     config = JobConfig("job", Program("script", "train.py"), min_nodes=1, max_nodes=9)
-    liveness = liveness_of(CoordinatorState(config), nodes[0])
+    liveness = coordinator_of(begin(config), nodes[0])
     for node in nodes:
         receive(liveness, node, NodeGreeted(NodeInfo(node, f"host-{node}", slots=1)), 0.0)
     liveness.taken.clear()
@@ -132,12 +132,12 @@ def test_one_asker_cannot_ask_without_end_and_neither_can_all_together() -> None
     liveness = job(*nodes)
     refused = {}
     for node in nodes:
-        for number in range(QUESTIONS_OF_ONE_MOST + 1):
+        for number in range(REQUESTS_OF_ONE_MOST + 1):
             effects = told(receive(liveness, node, RequestMade(number, b"?"), 1.0))
             refused[node, number] = any(isinstance(one, CloseRequest) for _, one in effects)
-    assert not refused["n0", QUESTIONS_OF_ONE_MOST - 1]
-    assert refused["n0", QUESTIONS_OF_ONE_MOST]
-    assert len(liveness.desk.open) == QUESTIONS_MOST
+    assert not refused["n0", REQUESTS_OF_ONE_MOST - 1]
+    assert refused["n0", REQUESTS_OF_ONE_MOST]
+    assert len(liveness.requests.open) == REQUESTS_MOST
     assert refused["n8", 0]
 
 
@@ -185,7 +185,7 @@ def test_whatever_happens_each_request_is_settled_at_most_once_and_in_the_end(
     take(check_requests(liveness, now + PATIENCE_S))
     assert len(settled) == len(set(settled))
     assert set(by) - set(settled) <= unheard
-    assert not liveness.desk.open
+    assert not liveness.requests.open
 
 
 def test_a_node_without_a_connection_is_not_waited_for() -> None:

@@ -1,6 +1,7 @@
-"""Who may run workers, who is suspected, and who is proven to be gone.
+"""The nodes of a job, and leases: who may run workers, and when a silent node counts as gone.
 
-Two sides that never compare clocks: each counts on its own, and only durations are agreed.
+A lease has two sides that never compare clocks: each counts on its own, and only durations are
+agreed.
 
 Rules of the node (`NodeLease`)
 1. The lease ends `lease_s` after the node *sent* the last heartbeat that was answered under
@@ -27,7 +28,8 @@ from __future__ import annotations
 from msgspec import Struct, field
 
 from holdfast.core.policy.config import Leases
-from holdfast.core.protocol.model import Record
+from holdfast.core.protocol.model import Endpoint, NodeInfo, Record
+from holdfast.core.protocol.naming import Names, host_of
 
 BROKEN = "its connection broke and did not come back"
 OUTSTANDING = 64
@@ -262,3 +264,91 @@ class LeaseBook(Struct):
         else:
             return
         self.forget(node)
+
+
+# The nodes.
+
+
+class Member(Struct):
+    """A node as the coordinator knows it."""
+
+    info: NodeInfo
+    arrival: int
+    name: str = ""
+    """What it is called in every sentence."""
+    endpoint: Endpoint | None = None
+    round: int = 0
+    """It may still have processes of this round; 0 where it has none."""
+    last_round: int = 0
+    """The last round that it ran, as it said when it greeted."""
+    last_rank: int = 0
+    draining: str = ""
+    drain_until: float = 0.0
+    suspected: str = ""
+    revoked: bool = False
+    warned: bool = False
+    """It was said that it was started with other settings."""
+
+    @property
+    def ready(self) -> bool:
+        """A candidate for the next round, as far as the node itself goes."""
+        free = self.endpoint is not None and not self.round
+        return free and not (self.draining or self.suspected or self.revoked)
+
+
+class Penalty(Struct):
+    """A host whose nodes were lost again comes back after a pause: losses cost no restart, and so
+    no backoff slows them down. Where it keeps happening, see `core.features.quarantine`."""
+
+    losses: int = 0
+    until: float = 0.0
+
+
+class Membership(Struct):
+    """The nodes that have greeted, or joined, and are neither gone nor have left."""
+
+    members: dict[str, Member] = field(default_factory=dict)
+    names: Names = field(default_factory=Names)
+    ready: dict[str, None] = field(default_factory=dict)
+    """Those that could take a seat, in the order in which they became ready."""
+    arrivals: int = 0
+    roles: set[str] = field(default_factory=set)
+    penalties: dict[str, Penalty] = field(default_factory=dict)
+    """By host."""
+
+    def admit(self, info: NodeInfo) -> Member:
+        """The member of that identity, which is new, or says what it is once more."""
+        member = self.members.get(info.node)
+        if member is None:
+            self.arrivals += 1
+            member = Member(info, self.arrivals, self.names.give(info))
+            self.members[info.node] = member
+            self.roles.add(info.role)
+        member.info = info
+        return member
+
+    def remove(self, node: str) -> Member | None:
+        """The node is gone, or has left; what was known of it."""
+        member = self.members.pop(node, None)
+        if member is not None:
+            self.names.release(member.name)
+            self.update_ready(node)
+        return member
+
+    def name_of(self, node: str) -> str:
+        """What a node is called; its host, if it is none of ours."""
+        member = self.members.get(node)
+        return member.name if member is not None else host_of(node)
+
+    def update_ready(self, node: str) -> None:
+        """Note whether the node is ready: call it after each change of its member."""
+        member = self.members.get(node)
+        if member is not None and member.ready:
+            self.ready.setdefault(node, None)
+        else:
+            self.ready.pop(node, None)
+
+    def is_paused(self, node: str, now: float) -> bool:
+        """Whether its host was lost so often that it sits out for a while."""
+        penalty = self.penalties.get(self.members[node].info.host)
+        return penalty is not None and now < penalty.until

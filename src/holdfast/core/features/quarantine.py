@@ -15,25 +15,62 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from holdfast.core.coordinator.round import StoppingRound
-from holdfast.core.coordinator.state import CoordinatorState
+from holdfast.core.hooks import CoordinatorFeature
 from holdfast.core.policy import quarantine as policy
 from holdfast.core.policy import restarts
 from holdfast.core.policy import root_cause as rootcause
 from holdfast.core.protocol.document import HOSTS_KEPT, Ledger, roll
 from holdfast.core.protocol.model import NodeInfo
 from holdfast.core.protocol.naming import host_of
+from holdfast.core.rounds import Round
+
+TYPE_CHECKING = False  # As in `typing`, without its import.
+if TYPE_CHECKING:
+    from holdfast.core.coordinator import CoordinatorState
+
+
+class Quarantine(CoordinatorFeature):
+    """Attaches quarantine to the coordinator."""
+
+    def due(self, state: CoordinatorState, what: str, now: float) -> None:
+        if what == "stay":
+            state.rewrite = True  # Whoever takes over is not to keep that host out once more.
+            come_back(state, now)
+
+    def sits_out(self, state: CoordinatorState, now: float) -> dict[str, float]:
+        kept = out(state, now)
+        if not kept:
+            return {}
+        records = {node: record_of(state, node, kept) for node in state.ready}
+        return {node: record.until for node, record in records.items() if record is not None}
+
+    def refusal(self, state: CoordinatorState, node: str, now: float) -> str:
+        return standing(state, node, now)
+
+    def round_formed(
+        self, state: CoordinatorState, seated: tuple[NodeInfo, ...], now: float
+    ) -> str:
+        return about_seated(state, seated, now)
+
+    def round_judged(
+        self, state: CoordinatorState, ended: Round, cause: rootcause.Cause | None, now: float
+    ) -> None:
+        judged(state, ended, cause, now)
+
+    def took_over(self, state: CoordinatorState, written: Ledger, now: float) -> None:
+        if written.hosts:
+            inherit(state, written, now)
 
 
 def judged(
-    state: CoordinatorState, ended: StoppingRound, cause: rootcause.Cause | None, now: float
+    state: CoordinatorState, ended: Round, cause: rootcause.Cause | None, now: float
 ) -> None:
     """A round is over: note which host it blames, if any."""
-    rules = state.config.quarantine
-    if not rules.after or state.config.max_nodes == 1 or not ended.has_run:
+    rules, stop = state.config.quarantine, ended.stop
+    if not rules.after or stop is None or not stop.has_run:
         return
-    failed = cause if ended.cause.kind == "failure" and not ended.lost else None
-    host = policy.blamed_host(failed, ended.lost_hosts, _hosts_of(state, failed))
+    failed = cause if stop.cause.kind == "failure" and not stop.lost else None
+    host = policy.blamed_host(failed, stop.lost_hosts, _hosts_of(state, failed))
     if not host:
         return
     how = restarts.fingerprint(failed.first) if failed is not None else ""
@@ -43,7 +80,7 @@ def judged(
             state.hosts[number] = policy.failed_elsewhere(record, how, now)
             if record.is_out(now) and not state.hosts[number].is_out(now):
                 again = f"{record.host} is not kept out any more: the same failure came on {host}"
-                state.wait.note = again
+                state.group.wait.note = again
     before = state.hosts.get(blamed, policy.HostRecord(host))
     state.hosts[blamed] = policy.blamed(rules, replace(before, host=host), how, now)
     _forget(state, now)
@@ -71,7 +108,7 @@ def come_back(state: CoordinatorState, now: float) -> None:
     """Look again when the next stay is over: it is written down, lest a takeover repeats it."""
     stays = [record.until for record in out(state, now).values()]
     if stays:
-        state.looks["stay"] = min(stays)
+        state.deadlines["stay"] = min(stays)
 
 
 def number_of(host: str) -> int:
@@ -90,7 +127,7 @@ def record_of(
     return kept.get(number_of(state.members[node].info.host)) if kept else None
 
 
-def seated(state: CoordinatorState, infos: tuple[NodeInfo, ...], now: float) -> str:
+def about_seated(state: CoordinatorState, infos: tuple[NodeInfo, ...], now: float) -> str:
     """These sit in the next round; what has to be said of who does not, or does all the same."""
     kept = out(state, now)
     if not kept:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from msgspec.structs import replace
+from tests.core.coordinator.coordinated_job import Job, failure, running
 
-from holdfast.core.coordinator.io import CoordinatorEffect, Explain, Tell
+from holdfast.core.coordinator_io import CoordinatorEffect, Explain, Tell
 from holdfast.core.policy.config import Oversight
 from holdfast.core.protocol.messages import (
     FrameGroup,
@@ -14,8 +15,6 @@ from holdfast.core.protocol.messages import (
     WorkersStalled,
     WorkersSucceeded,
 )
-
-from .coordinated_job import Job, failure, running
 
 
 def hanging(*nodes: str, hang: str = "restart") -> Job:
@@ -149,6 +148,14 @@ def test_workers_that_never_spoke_do_not_count_soon_where_most_are_elsewhere_or_
     job = hanging("a", "b")
     job.hear("a", silent(waiting(0)))
     assert job.hear("b", silent(waiting(1))) == []
+
+
+def test_workers_that_never_spoke_count_soon_where_one_is_in_another_collective() -> None:
+    job = hanging("a", "b", "c")
+    job.hear("a", silent(waiting(0)))
+    job.hear("b", silent(waiting(1)))
+    other = WorkersStalled(1, (FrameGroup((2,), "barrier", "train.py:50"),), 300.0)
+    assert told_of(job.hear("c", silent(other))) == {"a": False, "b": False, "c": True}
 
 
 def test_all_that_are_left_wait_for_a_rank_that_has_ended() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from msgspec.structs import replace
+from tests.core.coordinator.coordinated_job import Job, failure, running, told
 
-from holdfast.core.coordinator import operating
-from holdfast.core.coordinator import step as coordinator
-from holdfast.core.coordinator.io import CoordinatorEffect, Explain, OperatorAsked, Write
-from holdfast.core.coordinator.leases import NodeGone
-from holdfast.core.coordinator.round import RunningRound, SaveEnd
+from holdfast.core import coordinator
+from holdfast.core.coordinator_io import CoordinatorEffect, Explain, OperatorAsked, Write
+from holdfast.core.features import commands
+from holdfast.core.features.saving.coordinator import RoundSaves, SaveEnd
+from holdfast.core.membership import NodeGone
 from holdfast.core.protocol.document import Ledger, NodeLimits
 from holdfast.core.protocol.messages import (
     NodeDraining,
@@ -24,11 +25,16 @@ from holdfast.core.protocol.messages import (
 )
 from holdfast.core.protocol.model import Term
 
-from .coordinated_job import Job, failure, running, told
-
 WHY = "SIGTERM was sent to its agent"
 REASON = f"host-b is leaving: {WHY}"
 DRAIN = NodeDraining(WHY, 20.0)
+
+
+def saves_of(job: Job) -> RoundSaves:
+    current = job.state.group.round
+    assert current is not None
+    assert current.saves is not None
+    return current.saves
 
 
 def steps(effects: list[CoordinatorEffect]) -> dict[str, int | None]:
@@ -209,11 +215,12 @@ def test_all_save_at_one_step_on_request_and_the_round_goes_on() -> None:
     assert steps(job.hear("b", SaveHeard(1, True, 42, 1))) == {"a": 42, "b": 42}
     assert overs(job.hear("a", WorkersSaved(1, number=1))) == {}
     assert overs(job.hear("b", WorkersSaved(1, number=1))) == {"a": True, "b": True}
-    assert isinstance(job.state.round, RunningRound)
-    assert job.state.round.course.save == SaveEnd(1, "saved", 42)
+    assert job.state.group.round is not None
+    assert job.state.group.round.is_whole
+    assert saves_of(job).ended == SaveEnd(1, "saved", 42)
     job.take(WANTED)
-    assert job.state.round.saving is not None
-    assert job.state.round.saving.number == 2
+    assert saves_of(job).current is not None
+    assert saves_of(job).current.number == 2
 
 
 def test_what_is_said_of_an_earlier_time_does_not_count() -> None:
@@ -292,10 +299,10 @@ def test_who_has_not_heard_that_it_is_over_is_told_and_nobody_saves_again() -> N
 
 def test_a_second_request_and_one_at_the_end_are_refused() -> None:
     job = wanted("a", "b")
-    assert "saving already" in operating.refusal(job.state, "save")
+    assert "saving already" in commands.refusal(job.state, "save")
     job = running("a", "b")
     job.hear("a", WorkersSucceeded(1))
-    assert operating.refusal(job.state, "save") == "the round is coming to its end"
+    assert commands.refusal(job.state, "save") == "the round is coming to its end"
 
 
 def explained(effects: list[CoordinatorEffect]) -> list[Explain]:
@@ -327,7 +334,7 @@ def test_all_save_before_a_round_ends_for_a_newcomer() -> None:
     assert told(job.hear("b", SaveHeard(1, True, 42, 1))) == {"a": word, "b": word}
     job.hear("a", WorkersSaved(1, number=1))
     assert stopped(job.hear("b", WorkersSaved(1, number=1))) == {"a", "b"}
-    assert job.state.budget.charges == 0
+    assert job.state.group.budget.charges == 0
 
 
 def test_who_comes_while_others_save_is_taken_in_with_the_first() -> None:
@@ -354,7 +361,7 @@ def test_a_failure_or_a_loss_ends_a_round_at_once_though_all_save_for_a_newcomer
     assert stopped(job.fail("a", failure())) == {"a", "b"}
     job.stop("a", failure())
     job.stop("b")
-    assert job.state.budget.charges == 1
+    assert job.state.group.budget.charges == 1
     assert stopped(grown("a", "b").take(NodeGone("b", "all its processes have ended"))) == {"a"}
 
 
@@ -362,7 +369,8 @@ def test_a_round_goes_on_if_the_newcomer_is_gone_before_all_have_saved() -> None
     job = grown("a", "b")
     job.hear("a", SaveHeard(1, True, 41, 1))
     assert overs(job.hear("z", NodeLeft("SIGTERM", 15))) == {"a": False, "b": False}
-    assert isinstance(job.state.round, RunningRound)
+    assert job.state.group.round is not None
+    assert job.state.group.round.is_whole
     job.join("y")
     numbers = {word.number for word in told(job.wake(1.0)).values() if isinstance(word, SaveNow)}
     assert numbers == {2}
@@ -392,7 +400,8 @@ def test_a_member_that_finishes_while_others_save_calls_the_newcomer_off() -> No
     job = grown("a", "b")
     job.hear("a", SaveHeard(1, True, 41, 1))
     assert set(overs(job.hear("b", WorkersSucceeded(1)))) == {"a", "b"}
-    assert isinstance(job.state.round, RunningRound)
+    assert job.state.group.round is not None
+    assert job.state.group.round.is_whole
 
 
 def test_a_node_that_has_to_leave_meanwhile_may_have_less_time() -> None:
@@ -404,8 +413,8 @@ def test_a_node_that_has_to_leave_meanwhile_may_have_less_time() -> None:
 
 def test_a_newcomer_waits_while_somebody_leaves_and_while_all_save_on_request() -> None:
     job = draining()
-    job.state.limits = NodeLimits(2, 4)
-    job.state.round.started_at -= 60.0  # type: ignore[union-attr]
+    job.state.group.limits = NodeLimits(2, 4)
+    job.state.group.round.started_at -= 60.0  # type: ignore[union-attr]
     job.join("z")
     assert steps(job.wake(1.0)) == {}
     assert causes(job.save(41)) == {"a node has joined"}
@@ -422,7 +431,7 @@ def test_all_save_before_a_restart_also_those_that_were_saving_on_request() -> N
     job.now += 59.0
     words = [word for word in told(job.take(RESTART)).values() if isinstance(word, SaveNow)]
     assert {(word.number, word.leaves, word.within_s) for word in words} == {(1, True, 20.0)}
-    assert "a restart is under way" in operating.refusal(job.state, "restart")
+    assert "a restart is under way" in commands.refusal(job.state, "restart")
     assert causes(job.save(41)) == {"ada on desk asked for a restart"}
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from tests.core.coordinator.coordinated_job import Job, running
 
-from holdfast.core.coordinator import operating
-from holdfast.core.coordinator import step as coordinator
-from holdfast.core.coordinator.io import CoordinatorEffect, Explain, OperatorAsked, Tell, Write
-from holdfast.core.coordinator.round import FormingRound, RunningRound, StoppingRound
+from holdfast.core import coordinator
+from holdfast.core.coordinator_io import CoordinatorEffect, Explain, OperatorAsked, Tell, Write
+from holdfast.core.features import commands
 from holdfast.core.protocol.document import NodeLimits
 from holdfast.core.protocol.messages import RoundStopped, RunRound, StopRound, WorkersSucceeded
 from holdfast.core.protocol.model import Endpoint, Term
-
-from .coordinated_job import Job, running
 
 RESTART, STOP = OperatorAsked("restart", "ada on desk"), OperatorAsked("stop", "ada on desk")
 
@@ -42,17 +40,18 @@ def test_a_restart_ends_the_round_for_all_and_costs_nothing() -> None:
     effects = stopped(job, "a", "b")
     said = [one.text for one in effects if isinstance(one, Explain)]
     assert said == [f"{reason}; re-forming, not counted against --max-restarts"]
-    assert job.state.round_number == 2
-    assert job.state.budget.charges == 0
+    assert job.state.group.round_number == 2
+    assert job.state.group.budget.charges == 0
 
 
 def test_a_restart_of_a_round_that_stops_is_refused_and_changes_nothing() -> None:
     job = running("a", "b")
-    assert operating.refusal(job.state, "restart") == ""
+    assert commands.refusal(job.state, "restart") == ""
     job.take(RESTART)
     job.save()
-    assert "no round is running" in operating.refusal(job.state, "restart")
-    assert isinstance(job.state.round, StoppingRound)
+    assert "no round is running" in commands.refusal(job.state, "restart")
+    assert job.state.group.round is not None
+    assert job.state.group.round.stop is not None
     assert stops(job.take(RESTART)) == {}
 
 
@@ -63,7 +62,7 @@ def test_a_stop_closes_the_job_as_interrupted() -> None:
     outcome = job.state.outcome
     assert (outcome.verdict, outcome.exit_status) == ("interrupted", 143)
     assert outcome.reason == "stopped by ada on desk"
-    assert operating.refusal(job.state, "stop") == "the job is over"
+    assert commands.refusal(job.state, "stop") == "the job is over"
 
 
 def test_what_is_wanted_of_a_job_that_is_over_is_nothing() -> None:
@@ -73,7 +72,7 @@ def test_what_is_wanted_of_a_job_that_is_over_is_nothing() -> None:
     job.take(OperatorAsked("stop", "bob"))
     job.take(RESTART)
     assert job.state.outcome is first
-    assert not isinstance(job.state.round, RunningRound) or job.state.end is not None
+    assert job.state.end is not None
 
 
 def scale(least: int, most: int) -> OperatorAsked:
@@ -85,7 +84,8 @@ def elastic(*nodes: str, at_most: int = 4) -> Job:
     for node in nodes:
         job.join(node)
     job.wake(job.state.config.timeouts.last_call_s + 1)
-    assert isinstance(job.state.round, RunningRound)
+    assert job.state.group.round is not None
+    assert job.state.group.round.is_whole
     return job
 
 
@@ -97,10 +97,11 @@ def test_a_round_with_more_nodes_than_asked_for_ends_and_the_last_stand_by() -> 
     ]
     assert set(stops(job.save()).values()) == {"ada on desk asked for at most 2 nodes"}
     stopped(job, "a", "b", "c")
-    assert isinstance(job.state.round, RunningRound)
-    assert job.state.round.seats.nodes() == ["a", "b"]
+    assert job.state.group.round is not None
+    assert job.state.group.round.is_whole
+    assert job.state.group.round.seats.nodes() == ["a", "b"]
     assert list(job.state.ready) == ["c"]
-    assert job.state.budget.charges == 0
+    assert job.state.group.budget.charges == 0
 
 
 def test_a_round_with_fewer_nodes_than_asked_for_goes_on_and_the_next_waits() -> None:
@@ -113,7 +114,7 @@ def test_a_round_with_fewer_nodes_than_asked_for_goes_on_and_the_next_waits() ->
     job.take(RESTART)
     job.save()
     effects = stopped(job, "a", "b")
-    assert job.state.round is None
+    assert job.state.group.round is None
     assert any("2 of at least 3 nodes" in one.text for one in effects if isinstance(one, Explain))
 
 
@@ -131,7 +132,8 @@ def test_a_round_that_was_not_announced_yet_is_not_when_it_has_too_many() -> Non
     job.register_answers = False
     for node in "abc":
         job.join(node)
-    assert isinstance(job.state.round, FormingRound)
+    assert job.state.group.round is not None
+    assert not job.state.group.round.announced
     job.take(scale(1, 2))
     job.register_answers = True
     effects = job.write()
@@ -157,11 +159,11 @@ def test_a_number_of_nodes_that_makes_no_sense_is_refused(
     limits: NodeLimits | None, reason: str
 ) -> None:
     job = running("a", "b")
-    assert reason in operating.refusal(job.state, "scale", limits)
+    assert reason in commands.refusal(job.state, "scale", limits)
     job.take(OperatorAsked("scale", "ada", limits))
-    assert job.state.limits is None
+    assert job.state.group.limits is None
 
 
 def test_a_job_of_one_node_cannot_have_more() -> None:
-    refused = operating.refusal(running("a").state, "scale", NodeLimits(1, 4))
+    refused = commands.refusal(running("a").state, "scale", NodeLimits(1, 4))
     assert "start it with --nnodes 1:4 and an --rdzv-endpoint" in refused

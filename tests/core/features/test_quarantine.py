@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
+from tests.core.coordinator.coordinated_job import Job, explained, failure, members, told
 
-from holdfast.core.coordinator import quarantine
-from holdfast.core.coordinator import step as coordinator
-from holdfast.core.coordinator.io import Tell, Write
-from holdfast.core.coordinator.leases import NodeGone
-from holdfast.core.coordinator.state import CoordinatorState, ledger
+from holdfast.core import coordinator
+from holdfast.core.coordinator import CoordinatorState, ledger
+from holdfast.core.coordinator_io import Tell, Write
+from holdfast.core.features import quarantine
+from holdfast.core.membership import NodeGone
 from holdfast.core.protocol.document import HOSTS_KEPT
 from holdfast.core.protocol.messages import NodeLeft, RunRound, StandBy
 from holdfast.core.protocol.model import ErrorDetail, ExitStatus, Term
-
-from .coordinated_job import Job, explained, failure, members, told
 
 RAISED = ExitStatus(code=1)
 
@@ -22,19 +21,19 @@ RAISED = ExitStatus(code=1)
 def job_of(least: int, most: int, *nodes: str) -> Job:
     job = Job(least, most, max_restarts=50, same_cause_limit=0, backoff_first_s=0.0)
     job.join(*nodes)
-    if job.state.round is None:
+    if job.state.group.round is None:
         job.wake(job.state.config.timeouts.last_call_s)
     return job
 
 
 def seated(job: Job) -> list[str]:
-    assert job.state.round is not None
-    return sorted(job.state.round.seats.ranks)
+    assert job.state.group.round is not None
+    return sorted(job.state.group.round.seats.by_node)
 
 
 def fail_on(job: Job, node: str, message: str = "RuntimeError: no device"):  # type: ignore[no-untyped-def]
     """The round fails on that node; what comes of it once all have stopped."""
-    number, here = job.state.round_number, seated(job)
+    number, here = job.state.group.round_number, seated(job)
     job.now += 1.0
     bad = replace(
         failure(status=RAISED, error=ErrorDetail(message)), node=node, host=f"host-{node}"
@@ -47,7 +46,7 @@ def fail_on(job: Job, node: str, message: str = "RuntimeError: no device"):  # t
 
 
 def lose(job: Job, *nodes: str):  # type: ignore[no-untyped-def]
-    number, here = job.state.round_number, seated(job)
+    number, here = job.state.group.round_number, seated(job)
     job.now += 1.0
     effects = []
     for node in nodes:
@@ -99,7 +98,7 @@ def test_losses_count_too_but_not_those_of_several_hosts_at_once() -> None:
         lose(job, "b", "c")
         job.join("b", "c")
         job.wake(120.0)
-        job.stop("a", round=job.state.round_number)
+        job.stop("a", round=job.state.group.round_number)
     assert seated(job) == ["a", "b", "c"]
     for _ in range(3):
         lose(job, "b")
@@ -107,7 +106,7 @@ def test_losses_count_too_but_not_those_of_several_hosts_at_once() -> None:
         job.wake(120.0)
         if seated(job) == ["a", "c"]:
             for name in ("a", "c"):
-                job.stop(name, round=job.state.round_number)
+                job.stop(name, round=job.state.group.round_number)
     assert seated(job) == ["a", "c"]
     assert [record.host for record in quarantine.out(job.state, job.now).values()] == ["host-b"]
 
@@ -117,7 +116,7 @@ def test_a_running_round_is_not_ended_for_one_that_is_kept_out_until_its_time_is
     for _ in range(3):
         fail_on(job, "b")
     assert seated(job) == ["a"]
-    number = job.state.round_number
+    number = job.state.group.round_number
     for _ in range(5):
         assert told(job.wake(50.0)) == {}
     assert set(told(job.wake(60.0))) == {"a"}

@@ -13,7 +13,7 @@ from holdfast.core.border import Resign as Resign
 from holdfast.core.border import Retire as Retire
 from holdfast.core.border import Write as Write
 from holdfast.core.border import Written as Written
-from holdfast.core.coordinator.leases import NodeGone, NodeHeardAgain, NodeSuspected
+from holdfast.core.membership import NodeGone, NodeHeardAgain, NodeSuspected
 from holdfast.core.protocol.document import NodeLimits
 from holdfast.core.protocol.messages import FromNode, ToNode
 from holdfast.core.protocol.model import Record, Term
@@ -38,7 +38,7 @@ class LoopDelayed(Record, frozen=True):
 
 
 class OperatorAsked(Record, frozen=True):
-    """Somebody wants something of the whole job (`core.coordinator.operating`)."""
+    """Somebody wants something of the whole job (`core.features.commands`)."""
 
     wish: OperatorWish
     by: str

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.core.coordinator.liveness import Liveness, liveness_of, receive
-from holdfast.core.coordinator.overview import overview
-from holdfast.core.coordinator.state import CoordinatorState
+from holdfast.core.coordinator import Coordinator, begin, coordinator_of, receive
+from holdfast.core.features.overview import overview
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol.messages import (
     NodeDraining,
@@ -16,11 +15,11 @@ from holdfast.core.protocol.model import Endpoint, NodeInfo
 from holdfast.core.protocol.requests import NODES_TOLD_MOST, JobAsked, JobTold
 
 
-def job(nodes: int, at_least: int, at_most: int) -> Liveness:
+def job(nodes: int, at_least: int, at_most: int) -> Coordinator:
     config = JobConfig(
         "job", Program("script", "train.py"), min_nodes=at_least, max_nodes=at_most, slots=2
     )
-    liveness = liveness_of(CoordinatorState(config), "n0")
+    liveness = coordinator_of(begin(config), "n0")
     for number in range(nodes):
         info = NodeInfo(f"n{number}", f"host{number}", slots=2)
         greeting = NodeGreeted(info, endpoint=Endpoint("10.0.0.1", 1000 + number))
@@ -28,13 +27,13 @@ def job(nodes: int, at_least: int, at_most: int) -> Liveness:
     return liveness
 
 
-def seen(liveness: Liveness, now: float = 3.0, first: int = 0) -> JobTold:
+def seen(liveness: Coordinator, now: float = 3.0, first: int = 0) -> JobTold:
     return overview(liveness, JobAsked(first), now)
 
 
-def written(liveness: Liveness) -> Liveness:
-    from holdfast.core.coordinator.io import Written
-    from holdfast.core.coordinator.liveness import decide
+def written(liveness: Coordinator) -> Coordinator:
+    from holdfast.core.coordinator import decide
+    from holdfast.core.coordinator_io import Written
 
     decide(liveness, Written(liveness.state.version), 1.0)
     return liveness
