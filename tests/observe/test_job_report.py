@@ -9,8 +9,9 @@ import pytest
 from tools.simulator import make_plan, simulate
 
 from holdfast.observe.causes import JournalRead
+from holdfast.observe.history import History
 from holdfast.observe.job_report import JobReport, report, segment_at, within
-from holdfast.observe.journal import read
+from holdfast.observe.journal import CoordinatorStep, Gap, read
 from holdfast.observe.report_text import duration, moment, render_text
 
 
@@ -67,6 +68,22 @@ def test_a_part_of_the_time_shows_what_happened_then(journals: list[JournalRead]
 def test_the_report_goes_through_json_and_back(journals: list[JournalRead]) -> None:
     whole = report(journals)
     assert msgspec.json.decode(msgspec.json.encode(whole), type=JobReport) == whole
+
+
+def test_the_coordinator_alone_tells_when_workers_of_all_nodes_ran(
+    journals: list[JournalRead],
+) -> None:
+    header, steps = max(
+        journals, key=lambda one: sum(isinstance(step, CoordinatorStep) for step in one[1])
+    )
+    history = History(header.config)
+    for step in steps:
+        if not isinstance(step, Gap):
+            history.feed(header.node, step.at, step)
+    assert set(history.nodes) == {one[0].node for one in journals}
+    for known in history.nodes.values():
+        assert [run.round for run in known.runs] == [one.number for one in history.rounds]
+        assert all(known.start <= run.start < run.end <= history.end for run in known.runs)
 
 
 def test_many_nodes_that_tell_the_same_are_counted(tmp_path: Path) -> None:

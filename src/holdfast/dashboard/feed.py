@@ -212,11 +212,12 @@ class Feed:
             start = time.time() - told.total_s
             self._shown.ledger = views.ledger_shown(start, told.total_s, told.parts_s)
             self._shown.segments = views.segments_shown(_known(told.segments, _segment))
-            self._shown.lanes = [
+            lanes = [
                 views.lane_shown(self._name_of(node), one.start, one.end, one.runs, one.is_gone)
                 for node, packed in told.nodes.items()
                 for one in _known([packed], _node)
             ]
+            self._shown.lanes = sorted(lanes, key=lambda lane: (len(lane.node), lane.node))
             self._pace.steps_per_s = told.steps_per_s
             self._shown.incidents = views.incidents_shown(_known(told.interruptions, _interruption))
         return isinstance(told, HistoryTold)
