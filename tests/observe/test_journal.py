@@ -24,7 +24,7 @@ from holdfast.core.coordinator_io import (
     CoordinatorTimerFired,
     Heard,
 )
-from holdfast.core.features.node import new_node
+from holdfast.core.features.of_node import new_node
 from holdfast.core.node_io import (
     AllGone,
     CoordinatorLost,
@@ -64,7 +64,6 @@ from holdfast.observe.journal import (
     ClockRead,
     CoordinatorBegan,
     CoordinatorStep,
-    ElectionStep,
     Gap,
     Journal,
     JournalHeader,
@@ -611,27 +610,6 @@ def test_a_journal_of_the_first_schema_is_still_read(path: Path) -> None:
     path.write_text(json.dumps({**first, "schema": 1}) + "\n")
     header, steps = read(path)
     assert (header.schema, header.clock, steps) == (1, None, [])
-
-
-def test_the_election_of_an_older_journal_is_read_under_its_present_names(path: Path) -> None:
-    """What it was called before is told the same, and not decided again."""
-    Journal(path, HEADER).close()
-    first = {**json.loads(path.read_text()), "schema": 2}
-    step = {
-        "machine": "election",
-        "seq": 1,
-        "at": 1.0,
-        "before": {"node": "a", "terms": {}},
-        "event": {"type": "ResignationWanted", "reason": "cut off"},
-        "effects": [{"type": "StepDown", "reason": "it has resigned"}, {"type": "Announce"}],
-    }
-    path.write_text(json.dumps(first) + "\n" + json.dumps(step) + "\n")
-    header, steps = read(path)
-    (found,) = steps
-    assert isinstance(found, ElectionStep)
-    assert (found.event["type"], found.event["reason"]) == ("Resign", "cut off")
-    assert [effect["type"] for effect in found.effects] == ["StepDown", "Say"]
-    assert list(replay(header, steps)) == []
 
 
 def test_whoever_listens_is_told_of_every_step_also_of_those_that_are_not_written(

@@ -696,7 +696,7 @@ def _failed(state: ElectionState, found: RegisterRead, now: float) -> list[Elect
     if state.role is Role.LEADER:
         effects = _step_down(state, "another coordinator has taken over")
     state.role, state.pending = Role.FOLLOWER, None
-    return effects + _saw(state, found, now)
+    return effects + _saw(state, RegisterRead(found.document, found.token), now)
 
 
 # The end of a term.

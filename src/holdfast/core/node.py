@@ -17,7 +17,7 @@ Phases (`MOVES` has every move, and `step` knows no other):
     any ──CloseJob, signal, spawner lost──▶ closing ──everything gone──▶ finished
 
 What surrounds this (saving, hangs, workers that do not exit, warm start) are features: objects with
-a state of their own, which the kernel reaches through the hooks of `NodeFeature`, and nothing else.
+a state of their own, which the kernel reaches through its hooks (`core.node_hooks`).
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ import signal
 import zlib
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from holdfast.core.membership import NodeLease
+from holdfast.core.node_hooks import Effects, NodeFeature
 from holdfast.core.node_io import (
     AllGone,
     CloseRound,
@@ -53,7 +54,6 @@ from holdfast.core.node_io import (
     LeaveAsked,
     ListStuck,
     LivenessLockTaken,
-    NodeEffect,
     NodeEvent,
     NodeStarted,
     NodeTimerFired,
@@ -113,7 +113,7 @@ WITHHOLD_S = 0.5
 """How much later than its worker an agent may get a signal: both are sent at once, but a busy
 machine may not run them so."""
 
-Effects = list[NodeEffect]
+F = TypeVar("F", bound=NodeFeature)
 
 
 class Phase(StrEnum):
@@ -211,7 +211,7 @@ class Contact(StrEnum):
     CONNECTED = "connected"
 
 
-class Link(Struct):
+class NodeLink(Struct):
     """A node's link to its coordinator."""
 
     lease: NodeLease | None = None
@@ -270,7 +270,7 @@ class StartMode(Record, frozen=True):
 
 
 class NodeState(Struct):
-    """Everything that a node remembers (`core.features.node.new_node` makes one)."""
+    """Everything that a node remembers (`core.features.of_node.new_node` makes one)."""
 
     config: JobConfig
     node: str
@@ -278,8 +278,10 @@ class NodeState(Struct):
     name: str = ""
     """What this node is called: its host, unless another node of the job is there too."""
     features: tuple[NodeFeature, ...] = ()
+    owners: dict[type[Record] | str, NodeFeature] = field(default_factory=dict)
+    """By event, message or timer: the feature that takes it."""
     phase: Phase = Phase.PREPARING
-    link: Link = field(default_factory=Link)
+    link: NodeLink = field(default_factory=NodeLink)
     round: RoundHere | None = None
     leaving: NodeLeaving = field(default_factory=NodeLeaving)
     start_mode: StartMode | None = None
@@ -292,8 +294,7 @@ class NodeState(Struct):
     """Why it takes no part, if it does not."""
     lock_pending: bool = False
     """It is not yet known whether the node will have a liveness lock on its machine."""
-    mark: str = ""
-    """Identifies its liveness lock; empty where it has none."""
+    has_lock: bool = False
     ended: tuple[EndedMember, ...] = ()
     """Members of rounds that have ended on this machine: reported on every connection."""
     furthest_step: int | None = None
@@ -308,6 +309,7 @@ class NodeState(Struct):
         self.name = self.name or self.host
         if self.config.max_nodes > 1 and self.link.lease is None:
             self.link.lease = NodeLease(self.config.leases)
+        self.owners = {kind: each for each in self.features for kind in each.TAKES}
 
     @property
     def last_round(self) -> int:
@@ -324,55 +326,6 @@ class NodeState(Struct):
 
     def feature(self, kind: type[F]) -> F:
         return next(each for each in self.features if isinstance(each, kind))
-
-
-class NodeFeature(Struct):
-    """Something around the kernel, with a state of its own. A hook does nothing unless redefined.
-
-    Hooks of several features come in the order of `NodeState.features`.
-    """
-
-    TAKES: ClassVar[tuple[type[Record] | str, ...]] = ()
-    """The events, messages of the coordinator and timers that are its own."""
-
-    def take(self, state: NodeState, event: NodeEvent | ToNode, now: float) -> Effects:
-        """An event, a message or a timer of its own has come."""
-        raise NotImplementedError
-
-    def started(self, state: NodeState, event: NodeStarted) -> Effects:
-        return []
-
-    def connected(self, state: NodeState) -> Effects:
-        """The node has just greeted a coordinator."""
-        return []
-
-    def in_greeting(self, state: NodeState, now: float) -> dict[str, Any]:
-        """Fields of the `RoundReport` in a greeting."""
-        return {}
-
-    def round_started(self, state: NodeState) -> Effects:
-        return []
-
-    def worker_exited(self, state: NodeState, worker: WorkerHere) -> Effects:
-        return []
-
-    def is_excused(self, state: NodeState, failure: Failure) -> bool:
-        """Whether a worker died of what this feature did to it, and has not failed."""
-        return False
-
-    def may_leave_now(self, state: NodeState) -> bool:
-        """Whether a node that is asked to leave has nothing to wait for."""
-        return True
-
-    def before_stop(self, state: NodeState, message: messages.StopRound) -> Effects:
-        """Anything but nothing: the feature stops the workers itself, a little later."""
-        return []
-
-    def finishing(self, state: NodeState) -> Effects:
-        return []
-
-
-F = TypeVar("F", bound=NodeFeature)
 
 
 def alive(state: NodeState) -> tuple[int, ...]:
@@ -463,12 +416,8 @@ def _take(state: NodeState, event: NodeEvent, now: float) -> Effects:
         case ProcessesStuck():
             return give_up(state, event.processes, event.forbidden)
         case _:
-            feature = _owner(state, type(event))
-            return feature.take(state, event, now) if feature else _prepare(state, event)
-
-
-def _owner(state: NodeState, kind: type | str) -> NodeFeature | None:
-    return next((each for each in state.features if kind in each.TAKES), None)
+            owner = state.owners.get(type(event))
+            return owner.take(state, event, now) if owner else _prepare(state, event)
 
 
 def _told(state: NodeState, message: ToNode, now: float) -> Effects:
@@ -480,7 +429,7 @@ def _told(state: NodeState, message: ToNode, now: float) -> Effects:
         case messages.StopRound():
             return _stop_round(state, message)
         case messages.CloseJob():
-            forgotten: Effects = [RemoveLivenessLocks()] if state.mark else []
+            forgotten: Effects = [RemoveLivenessLocks()] if state.has_lock else []
             return [*close(state, message.outcome), *forgotten]
         case messages.DescribeFailures():
             return _describe(state, message)
@@ -490,8 +439,8 @@ def _told(state: NodeState, message: ToNode, now: float) -> Effects:
             state.leaving.job_continues = True  # Without this node, so far.
             return [Say(message.reason)]
         case _:
-            feature = _owner(state, type(message))
-            return feature.take(state, message, now) if feature else []
+            owner = state.owners.get(type(message))
+            return owner.take(state, message, now) if owner else []
 
 
 def _timer(state: NodeState, event: NodeTimerFired, now: float) -> Effects:
@@ -517,8 +466,8 @@ def _timer(state: NodeState, event: NodeTimerFired, now: float) -> Effects:
             return _grace_over(state)
         case Timer.UNKILLABLE if state.killing is not None and not state.foreign:
             return _not_gone(state, state.killing)
-    feature = _owner(state, event.name)
-    return feature.take(state, event, now) if feature else []
+    owner = state.owners.get(event.name)
+    return owner.take(state, event, now) if owner else []
 
 
 # Getting ready: a node joins, or says that its old round is over, only when it holds an endpoint
@@ -537,7 +486,7 @@ def _prepare(state: NodeState, event: NodeEvent) -> Effects:
         case EndpointReserved():
             state.endpoint = event.endpoint
         case LivenessLockTaken():
-            state.lock_pending, state.mark = False, event.mark
+            state.lock_pending, state.has_lock = False, event.is_held
         case EndedFound():
             effects += _ended_found(state, event)
         case StoreFailed():
@@ -606,7 +555,11 @@ def ready(state: NodeState) -> Effects:
         return [Report(messages.NodeJoined(node_info(state), state.endpoint))]
     if state.phase is Phase.STOPPING and round is not None and not round.workers:
         state.phase = Phase.WAITING
-        known = (round.assignment.round, in_brief(state, round), state.endpoint)
+        known = (
+            round.assignment.round,
+            failures.in_brief(round.failures, state.config, round.assignment),
+            state.endpoint,
+        )
         return [Report(messages.RoundStopped(*known, lease_ended=round.lease_ended))]
     return []
 
@@ -748,7 +701,6 @@ def node_info(state: NodeState) -> NodeInfo:
         rank_hint=state.config.node_rank,
         topology=state.config.topology_key,
         name=state.name if state.link.term.instance else "",
-        mark=state.mark,
     )
 
 
@@ -787,7 +739,7 @@ def _round_report(state: NodeState, round: RoundHere, now: float) -> messages.Ro
         group_rank=round.assignment.group_rank,
         group_size=round.assignment.group_size,
         condition=condition,
-        failures=in_full(state, round),
+        failures=failures.in_full(round.failures, state.config),
         instance=round.instance,
         lease_ended=round.lease_ended,
     )
@@ -816,8 +768,8 @@ def _run(state: NodeState, message: messages.RunRound, now: float) -> Effects:
     state.endpoint = None
     state.leaving.job_continues = False  # From now on it needs this node.
     effects = set_deadlines(state)
-    if state.mark:
-        seat = (assignment.round, assignment.group_rank, message.path)
+    if state.has_lock:
+        seat = (assignment.round, assignment.group_rank)
         effects.append(RecordSeat(link.term.instance, *seat))
     if link.lease is not None:
         effects.append(Say(node_texts.seat(assignment)))
@@ -874,7 +826,13 @@ def _step_reported(state: NodeState, event: StepReported) -> Effects:
 def _describe(state: NodeState, message: messages.DescribeFailures) -> Effects:
     if state.round is None or state.last_round != message.round:
         return []
-    return [Report(messages.FailuresDescribed(message.round, in_full(state, state.round)))]
+    return [
+        Report(
+            messages.FailuresDescribed(
+                message.round, failures.in_full(state.round.failures, state.config)
+            )
+        )
+    ]
 
 
 def _lease_ran_out(state: NodeState) -> Effects:
@@ -970,7 +928,14 @@ def _withheld_long_enough(state: NodeState) -> Effects:
 
 def _report_failures(state: NodeState, round: RoundHere) -> Effects:
     round.reported_failure = True
-    return [Report(messages.WorkersFailed(round.assignment.round, in_brief(state, round)))]
+    return [
+        Report(
+            messages.WorkersFailed(
+                round.assignment.round,
+                failures.in_brief(round.failures, state.config, round.assignment),
+            )
+        )
+    ]
 
 
 def _excuse(round: RoundHere, number: int | None) -> bool:
@@ -979,16 +944,6 @@ def _excuse(round: RoundHere, number: int | None) -> bool:
     for rank in died:
         round.failures[rank] = replace(round.failures[rank], stopped_by_us=True)
     return bool(died)
-
-
-def in_brief(state: NodeState, round: RoundHere) -> tuple[Failure, ...]:
-    """The failures of a round, as they are told without being asked for."""
-    ranks = round.assignment.world_size
-    return failures.in_brief(round.failures.values(), state.config, ranks)
-
-
-def in_full(state: NodeState, round: RoundHere) -> tuple[Failure, ...]:
-    return failures.in_full(round.failures.values(), state.config)
 
 
 def _failure(
@@ -1242,7 +1197,7 @@ def give_up(
     from holdfast.core.policy.kinds import FORBIDDEN, STUCK
 
     kind = FORBIDDEN if forbidden else STUCK
-    failed = () if state.round is None else in_full(state, state.round)
+    failed = () if state.round is None else failures.in_full(state.round.failures, state.config)
     left = Report(messages.NodeLeft(cut(reason), failures=failed, kind=kind))
     if state.link.lease is None:
         return [*said, left]

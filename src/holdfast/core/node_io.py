@@ -1,9 +1,8 @@
 """Events and effects of a node's machine (`core.node`).
 
-Events are in the past tense and come from the node's shell or from the coordinator.
-Effects are in the imperative and are carried out by the shell; each one that completes
-comes back as an event. Those that another machine of the node takes, or asks for, are in
-`core.border`.
+Events, in the past tense, come from the node's shell or from the coordinator. Effects, in the
+imperative, are carried out by the shell; one that completes comes back as an event. Those that
+another machine of the node takes, or asks for, are in `core.border`.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from typing import Literal
 from msgspec import field
 
 from holdfast.core.border import CoordinatorLost as CoordinatorLost
-from holdfast.core.border import CoordinatorReached as CoordinatorReached
 from holdfast.core.border import Dial as Dial
 from holdfast.core.border import KnowEnded as KnowEnded
 from holdfast.core.border import Say as Say
@@ -59,9 +57,9 @@ class EndpointReserved(Record, frozen=True):
 
 
 class LivenessLockTaken(Record, frozen=True):
-    """The node's liveness lock is taken, which this mark identifies; empty where it has none."""
+    """The node holds its liveness lock, or has none."""
 
-    mark: str
+    is_held: bool = True
 
 
 class EndedFound(Record, frozen=True):
@@ -332,6 +330,12 @@ class NodeTimerFired(Record, frozen=True):
     name: str
 
 
+class CoordinatorReached(Record, frozen=True):
+    """There is a connection to the coordinator, or it lives in this very process."""
+
+    hosting: bool = False
+
+
 class LeaseRanOut(Record, frozen=True):
     """The spawner is stopping the workers, because the lease is about to end."""
 
@@ -343,44 +347,14 @@ class LeaveAsked(Record, frozen=True):
 
 
 NodeEvent = (
-    NodeStarted
-    | EndpointReserved
-    | LivenessLockTaken
-    | EndedFound
-    | StoreFailed
-    | SpawnerReady
-    | ZygoteReady
-    | ModuleRejected
-    | ModulesUnfit
-    | ImportsLearned
-    | ImportLeft
-    | ZygoteLost
-    | WorkerStarted
-    | WorkerExited
-    | StepReported
-    | StallFound
-    | StallOver
-    | WorkersLocated
-    | StragglerFound
-    | WorkerStuck
-    | DeadlineMissed
-    | UnexitedFound
-    | SaveAnswered
-    | AllGone
-    | ProcessesStuck
-    | SpawnerLost
-    | SpawnerEnded
-    | SignalReceived
-    | LeaveAsked
-    | ClosingAsked
-    | Released
-    | LauncherLost
-    | NodeTimerFired
-    | CoordinatorReached
-    | CoordinatorLost
-    | LeaseRanOut
-    | Told
-)
+    NodeStarted | EndpointReserved | LivenessLockTaken | EndedFound | StoreFailed | SpawnerReady
+    | ZygoteReady | ModuleRejected | ModulesUnfit | ImportsLearned | ImportLeft | ZygoteLost
+    | WorkerStarted | WorkerExited | StepReported | StallFound | StallOver | WorkersLocated
+    | StragglerFound | WorkerStuck | DeadlineMissed | UnexitedFound | SaveAnswered | AllGone
+    | ProcessesStuck | SpawnerLost | SpawnerEnded | SignalReceived | LeaveAsked | ClosingAsked
+    | Released | LauncherLost | NodeTimerFired | CoordinatorReached | CoordinatorLost
+    | LeaseRanOut | Told
+)  # fmt: skip
 
 
 # Effects: what the shell is to do.
@@ -430,7 +404,6 @@ class RecordSeat(Record, frozen=True):
     instance: int
     round: int
     seat: int
-    path: tuple[str, ...]
 
 
 class RemoveLivenessLocks(Record, frozen=True):
@@ -538,30 +511,8 @@ class Finish(Record, frozen=True):
 
 
 NodeEffect = (
-    ReserveEndpoint
-    | StartZygote
-    | Remember
-    | DropZygote
-    | KillZygote
-    | RecordSeat
-    | RemoveLivenessLocks
-    | KnowEnded
-    | StartWorkers
-    | LocateWorkers
-    | SignalWorkers
-    | ShowSaving
-    | HideSaving
-    | CloseRound
-    | KillEverything
-    | ListStuck
-    | LookAtUnexited
-    | EndSpawner
-    | KillSpawner
-    | Dial
-    | HangUp
-    | SetDeadlines
-    | WakeNode
-    | Report
-    | Say
-    | Finish
-)
+    ReserveEndpoint | StartZygote | Remember | DropZygote | KillZygote | RecordSeat
+    | RemoveLivenessLocks | KnowEnded | StartWorkers | LocateWorkers | SignalWorkers | ShowSaving
+    | HideSaving | CloseRound | KillEverything | ListStuck | LookAtUnexited | EndSpawner
+    | KillSpawner | Dial | HangUp | SetDeadlines | WakeNode | Report | Say | Finish
+)  # fmt: skip

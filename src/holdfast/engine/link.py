@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from holdfast.core.border import (
-    CoordinatorReached,
     Depose,
     Dial,
     KnowEnded,
@@ -21,7 +20,7 @@ from holdfast.core.border import (
     Written,
 )
 from holdfast.core.coordinator import begin
-from holdfast.core.node_io import HangUp, Report
+from holdfast.core.node_io import CoordinatorReached, HangUp, Report
 from holdfast.core.protocol.messages import FromNode, NodeGreeted, NodeJoined, RoundStopped
 from holdfast.core.protocol.model import Endpoint
 from holdfast.engine.coordinating import Coordinating
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.engine.ports import CoordinatorLine
 
 
-class Link:
+class CoordinatorLink:
     """What the engine knows of its link. Each adds its routes to the engine's when it is made."""
 
     coordinating: Coordinating | None = None
@@ -67,7 +66,7 @@ class Link:
         self._engine.post(CoordinatorReached(hosting=True))
 
 
-class Alone(Link):
+class Alone(CoordinatorLink):
     """In a job of one node: nobody else to reach, and nothing is written down."""
 
     def __init__(self, engine: Engine) -> None:
@@ -81,7 +80,7 @@ class Alone(Link):
         }
 
 
-class NetworkedLink(Link):
+class NetworkedLink(CoordinatorLink):
     """In a job of several nodes: the coordinator is here, or at the other end of the line.
 
     What this node says goes to the one or the other, and what other nodes say is heard while it is

@@ -16,7 +16,7 @@ Schema (one object a line):
     {"seq", "at", "machine": "clock", "wall": seconds since 1970}
     {"seq", "at", "machine": "failure", "reason"}
 
-The fields of events and effects are those of the types in `core.node.io`, `core.coordinator_io`,
+The fields of events and effects are those of the types in `core.node_io`, `core.coordinator_io`,
 `core.election`, `core.border` and `core.protocol.messages`; one that has its default may be
 missing. The program's arguments are left out: they may hold a secret.
 
@@ -54,7 +54,7 @@ from holdfast.core import coordinator
 from holdfast.core import node as agent
 from holdfast.core.coordinator import Beginning, Coordinator, begin
 from holdfast.core.coordinator_io import CoordinatorEffect, CoordinatorEvent, Heard
-from holdfast.core.features.node import new_node
+from holdfast.core.features.of_node import new_node
 from holdfast.core.node import UNANSWERED, NodeState, Timer
 from holdfast.core.node_io import (
     NodeEffect,
@@ -79,20 +79,7 @@ from holdfast.observe.journal_file import LIMIT_BYTES, JournalFile, later_parts
 
 SCHEMA = 3
 READABLE_SCHEMAS = (1, 2, 3)
-"""The first had no clocks: its steps can be put in time to the second."""
-RENAMED = {
-    "LedgerWanted": "Write",
-    "ResignationWanted": "Resign",
-    "Outranked": "Depose",
-    "OutcomeKnown": "Retire",
-    "NodeLeaves": "HandOverAsked",
-    "DialWanted": "Dial",
-    "NodesEnded": "KnowEnded",
-    "NobodyFound": "CoordinatorLost",
-    "LearnOutcome": "Told",
-    "Announce": "Say",
-}
-"""Events and effects of the election, as they were called before the third schema."""
+"""The first had no clocks: its steps can be put in time to the second. Both had other names."""
 APART_S = 0.001
 QUIET_LEAST_S = 10.0
 QUIET_SHARE = 0.05
@@ -508,13 +495,22 @@ def _header(name: str, line: bytes) -> JournalHeader:
     try:
         schema = msgspec.json.decode(line, type=_Schema).schema
         if schema in READABLE_SCHEMAS:
-            return msgspec.json.decode(line, type=JournalHeader)
+            present = _in_present_names(line, schema)
+            return msgspec.json.decode(present or b"", type=JournalHeader)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise UsageError(
             f"{name} is not a journal", "name the journal.jsonl in a job's log directory"
         ) from None
     hint = "read it with the version of Holdfast that wrote it"
     raise UsageError(f"{name} has schema {schema}, not {SCHEMA}", hint)
+
+
+def _in_present_names(line: bytes, schema: int) -> bytes | None:
+    if schema == SCHEMA or not line:
+        return line
+    from holdfast.observe.old_journals import renewed
+
+    return renewed(line)
 
 
 def _steps(
@@ -524,26 +520,14 @@ def _steps(
     found: list[Step] = []
     for number, line in enumerate(lines[1:-1], 2):
         try:
-            if line:
-                step = decoder.decode(line)
-                if schema < SCHEMA and isinstance(step, ElectionStep):
-                    step = _with_new_names(step)
-                found.append(step)
+            present = _in_present_names(line, schema)
+            if present:
+                found.append(decoder.decode(present))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             raise UsageError(
                 f"line {number} of {name} is damaged", "get the file from its machine again"
             ) from None
     return found
-
-
-def _with_new_names(step: ElectionStep) -> ElectionStep:
-    """A step of an older schema. What the node knew was other fields: it cannot be replayed."""
-
-    def renamed(thing: dict[str, Any]) -> dict[str, Any]:
-        return {**thing, "type": RENAMED.get(thing["type"], thing["type"])}
-
-    effects = [renamed(effect) for effect in step.effects]
-    return msgspec.structs.replace(step, before=None, event=renamed(step.event), effects=effects)
 
 
 MACHINES: dict[type, Literal["agent", "coordinator", "election"]] = {

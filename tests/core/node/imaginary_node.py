@@ -34,7 +34,7 @@ from holdfast.core.coordinator_io import (
     Write,
     Written,
 )
-from holdfast.core.features.node import new_node
+from holdfast.core.features.of_node import new_node
 from holdfast.core.node_io import (
     CloseRound,
     CoordinatorReached,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from holdfast.core import node as agent
-from holdfast.core.features.node import new_node
+from holdfast.core.features.of_node import new_node
 from holdfast.core.node import Phase
 from holdfast.core.node_io import (
     CoordinatorLost,

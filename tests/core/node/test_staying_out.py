@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core import node as agent
-from holdfast.core.features.node import new_node
+from holdfast.core.features.of_node import new_node
 from holdfast.core.node import Timer
 from holdfast.core.node_io import (
     CoordinatorLost,

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from holdfast.core import node as agent
 from holdfast.core.coordinator_io import Explain, Tell
-from holdfast.core.features.node import new_node
+from holdfast.core.features.of_node import new_node
 from holdfast.core.membership import NodeGone, NodeSuspected
 from holdfast.core.node import greeting
 from holdfast.core.node_io import Told

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import signal
 
+from holdfast.core.coordinator_hooks import CoordinatorFeature
 from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     CoordinatorEvent,
@@ -27,7 +28,6 @@ from holdfast.core.coordinator_io import (
     OperatorWish,
 )
 from holdfast.core.features.saving import coordinator as saving
-from holdfast.core.hooks import CoordinatorFeature
 from holdfast.core.policy import rounds
 from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.document import NodeLimits

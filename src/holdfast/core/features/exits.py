@@ -19,15 +19,8 @@ from typing import ClassVar
 
 from msgspec import Struct, field
 
-from holdfast.core.node import (
-    Effects,
-    KilledFor,
-    NodeFeature,
-    NodeState,
-    WorkerHere,
-    alive,
-    running_round,
-)
+from holdfast.core.node import KilledFor, NodeState, WorkerHere, alive, running_round
+from holdfast.core.node_hooks import Effects, NodeFeature
 from holdfast.core.node_io import (
     LookAtUnexited,
     NodeEvent,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from holdfast.core.coordinator_hooks import CoordinatorFeature
 from holdfast.core.features.commands import Commands
 from holdfast.core.features.hangs.coordinator import Hangs
 from holdfast.core.features.saving.coordinator import Saving
-from holdfast.core.hooks import CoordinatorFeature
 from holdfast.core.policy.config import JobConfig
 
 
@@ -13,6 +13,6 @@ def features_of(config: JobConfig) -> tuple[CoordinatorFeature, ...]:
     features: tuple[CoordinatorFeature, ...] = (Saving(), Hangs(), Commands())
     if config.max_nodes == 1:
         return features  # There is no other host, and nothing of quarantine is loaded.
-    from holdfast.core.features.quarantine import Quarantine
+    from holdfast.core.features.quarantine import HostQuarantine
 
-    return (*features, Quarantine())
+    return (*features, HostQuarantine())

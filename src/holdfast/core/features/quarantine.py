@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from holdfast.core.hooks import CoordinatorFeature
+from holdfast.core.coordinator_hooks import CoordinatorFeature
 from holdfast.core.policy import quarantine as policy
 from holdfast.core.policy import restarts
 from holdfast.core.policy import root_cause as rootcause
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from holdfast.core.coordinator import CoordinatorState
 
 
-class Quarantine(CoordinatorFeature):
+class HostQuarantine(CoordinatorFeature):
     """Attaches quarantine to the coordinator."""
 
     def due(self, state: CoordinatorState, what: str, now: float) -> None:

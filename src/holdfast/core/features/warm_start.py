@@ -23,16 +23,8 @@ from typing import ClassVar
 
 from msgspec import field
 
-from holdfast.core.node import (
-    Effects,
-    NodeFeature,
-    NodeState,
-    Phase,
-    StartMode,
-    ready_to_start,
-    unstarted,
-    zygote_lost,
-)
+from holdfast.core.node import NodeState, Phase, StartMode, ready_to_start, unstarted, zygote_lost
+from holdfast.core.node_hooks import Effects, NodeFeature
 from holdfast.core.node_io import (
     DropZygote,
     ImportLeft,
@@ -69,7 +61,7 @@ WORTH_SAYING_S = 0.2
 """What costs each worker less than this is not worth a line."""
 
 
-class Zygote(StrEnum):
+class ZygoteStage(StrEnum):
     NONE = "none"
     PREPARING = "preparing"
     SERVING = "serving"
@@ -88,7 +80,7 @@ class NodeWarmStart(NodeFeature):
         FORK_TIMER,
         IMPROVE_TIMER,
     )
-    zygote: Zygote = Zygote.NONE
+    zygote: ZygoteStage = ZygoteStage.NONE
     preload: tuple[str, ...] = ()
     late: tuple[str, ...] = ()
     """What workers import after they began, as far as it is known."""
@@ -115,12 +107,12 @@ class NodeWarmStart(NodeFeature):
         self.remembered = frozenset(event.avoid)
         if event.cold:
             return ready_to_start(state, StartMode())
-        self.zygote = Zygote.PREPARING
+        self.zygote = ZygoteStage.PREPARING
         limit = WakeNode(PRELOAD_TIMER, state.config.timeouts.preload_s)
         return [self._start(), limit, WakeNode(NOTICE_TIMER, NOTICE_S)]
 
     def round_started(self, state: NodeState) -> Effects:
-        if self.zygote is not Zygote.SERVING:
+        if self.zygote is not ZygoteStage.SERVING:
             return []
         limit = WakeNode(FORK_TIMER, state.config.timeouts.preload_s)
         return [limit, *self._improve_soon(state)]
@@ -159,11 +151,11 @@ class NodeWarmStart(NodeFeature):
             return self._improve(state)
         if name == FORK_TIMER:
             is_late = state.phase is Phase.RUNNING and bool(unstarted(state))
-            if not is_late or self.zygote is not Zygote.SERVING:
+            if not is_late or self.zygote is not ZygoteStage.SERVING:
                 return []
             said = "the process that forks warm workers does not answer: killing it"
             return [Say(said), KillZygote()]
-        if self.zygote is not Zygote.PREPARING:
+        if self.zygote is not ZygoteStage.PREPARING:
             return []
         if name == PRELOAD_TIMER:
             limit = f"{state.config.timeouts.preload_s:g} s"
@@ -179,7 +171,7 @@ class NodeWarmStart(NodeFeature):
 
     def _ready(self, state: NodeState, event: ZygoteReady) -> Effects:
         """Note what it stopped in; keep what was found out for the next job."""
-        is_first = self.zygote is Zygote.PREPARING
+        is_first = self.zygote is ZygoteStage.PREPARING
         if not (is_first or event.beside):
             return []
         self.stopped_in, self.took_s = event.stopped_in, event.took_s
@@ -191,21 +183,21 @@ class NodeWarmStart(NodeFeature):
             self.remembered = frozenset(self.avoid)
         mode = StartMode(warm=True, has_torch=event.has_torch)
         if is_first:
-            self.zygote = Zygote.SERVING
+            self.zygote = ZygoteStage.SERVING
             return effects + ready_to_start(state, mode)
         self.improving = False
-        if self.zygote is Zygote.SERVING:
+        if self.zygote is ZygoteStage.SERVING:
             state.start_mode = mode
         return effects + self._improve_soon(state)
 
     def _lost(self, state: NodeState, reason: str) -> Effects:
-        was, self.zygote = self.zygote, Zygote.NONE
-        if was is Zygote.NONE:
+        was, self.zygote = self.zygote, ZygoteStage.NONE
+        if was is ZygoteStage.NONE:
             return []  # Told twice: a request had crossed the news.
         effects: Effects = [DropZygote()]
         if state.leaving.draining_by is None:  # Else none will start here; it got the same signal.
             effects.append(Say(f"workers start cold: {reason}"))
-        if was is Zygote.PREPARING:
+        if was is ZygoteStage.PREPARING:
             return effects + ready_to_start(state, StartMode())
         return effects + zygote_lost(state)
 
@@ -229,7 +221,7 @@ class NodeWarmStart(NodeFeature):
         if beside:
             self.improving, self.has_more_to_learn = False, True
             return self._improve(state)
-        return [self._start()] if self.zygote is Zygote.PREPARING else []
+        return [self._start()] if self.zygote is ZygoteStage.PREPARING else []
 
     def _learned(self, state: NodeState, event: ImportsLearned) -> Effects:
         """Workers have imported more than was there."""
@@ -275,7 +267,7 @@ class NodeWarmStart(NodeFeature):
 
     def _can_improve(self, state: NodeState) -> bool:
         can_begin = not self.improving and self.improvements < MOST_IMPROVEMENTS
-        serves = self.zygote is Zygote.SERVING and state.phase is Phase.RUNNING
+        serves = self.zygote is ZygoteStage.SERVING and state.phase is Phase.RUNNING
         return can_begin and self.has_more_to_learn and serves
 
     def _import_left(self, event: ImportLeft) -> Effects:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
@@ -10,7 +10,7 @@ from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.bounds import SECONDS_MOST, TEXT_MOST, cut
 from holdfast.core.protocol.document import digest, fit
 from holdfast.core.protocol.messages import FrameGroup
-from holdfast.core.protocol.model import ErrorDetail, Failure
+from holdfast.core.protocol.model import Assignment, ErrorDetail, Failure
 
 TOLD_AT_MOST = 256
 """Failures of one node in one message, even in brief: a frame has to hold them."""
@@ -20,16 +20,21 @@ KEPT_ALIVE_MOST_S = 3600.0
 """How much earlier than its end an exception is believed to be: clocks on the wall may be set."""
 
 
-def in_brief(failures: Iterable[Failure], config: JobConfig, ranks: int) -> tuple[Failure, ...]:
+Failures = Mapping[int, Failure]
+"""Of a node's round, by local rank."""
+
+
+def in_brief(told: Failures, config: JobConfig, round: Assignment) -> tuple[Failure, ...]:
     """All of it in a small job; the essentials in a large one, where thousands come at once."""
-    if ranks <= BRIEF_ABOVE:
-        return in_full(failures, config)
-    return tuple(digest(failure) for failure in failures)[:TOLD_AT_MOST]
+    if round.world_size <= BRIEF_ABOVE:
+        return in_full(told, config)
+    return tuple(digest(failure) for failure in told.values())[:TOLD_AT_MOST]
 
 
-def in_full(failures: Iterable[Failure], config: JobConfig) -> tuple[Failure, ...]:
+def in_full(told: Failures, config: JobConfig) -> tuple[Failure, ...]:
     """All of it, as far as one message over the network holds it."""
-    return tuple(failures) if config.max_nodes == 1 else fit(failures)[:TOLD_AT_MOST]
+    known = told.values()
+    return tuple(known) if config.max_nodes == 1 else fit(known)[:TOLD_AT_MOST]
 
 
 def within_bounds(error: ErrorDetail) -> ErrorDetail:

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
+from holdfast.core.coordinator_hooks import CoordinatorFeature
 from holdfast.core.coordinator_io import CoordinatorEffect, Explain, Tell
-from holdfast.core.hooks import CoordinatorFeature
 from holdfast.core.protocol.messages import FromNode, TellHang, WorkersResumed, WorkersStalled
 from holdfast.core.rounds import Round
 

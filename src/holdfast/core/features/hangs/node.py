@@ -25,9 +25,7 @@ from typing import ClassVar
 from msgspec import Struct, field
 
 from holdfast.core.node import (
-    Effects,
     KilledFor,
-    NodeFeature,
     NodeState,
     Phase,
     WorkerHere,
@@ -37,6 +35,7 @@ from holdfast.core.node import (
     worker_failed,
     worker_of,
 )
+from holdfast.core.node_hooks import Effects, NodeFeature
 from holdfast.core.node_io import (
     DeadlineMissed,
     LocateWorkers,
@@ -135,7 +134,7 @@ class NodeHangs(NodeFeature):
     def worker_exited(self, state: NodeState, worker: WorkerHere) -> Effects:
         """Others may have waited for one that exits well: those that never spoke begin anew."""
         event = self.now.stall
-        if not (alive(state) and worker.ended_early) or event is None or not event.never_spoke:
+        if event is None or not event.never_spoke or not worker.ended_early or not alive(state):
             return []
         self.now.stall, self.now.announced = None, False
         return [Report(WorkersResumed(event.round))]

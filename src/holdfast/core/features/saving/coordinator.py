@@ -39,13 +39,13 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from holdfast.core.coordinator_hooks import CoordinatorFeature
 from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     Explain,
     OperatorAsked,
     Tell,
 )
-from holdfast.core.hooks import CoordinatorFeature
 from holdfast.core.protocol.bounds import cut
 from holdfast.core.protocol.messages import (
     FromNode,

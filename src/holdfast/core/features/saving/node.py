@@ -26,8 +26,6 @@ from typing import Any, ClassVar
 from msgspec import Struct, field
 
 from holdfast.core.node import (
-    Effects,
-    NodeFeature,
     NodeState,
     WorkerHere,
     alive,
@@ -36,6 +34,7 @@ from holdfast.core.node import (
     wait_to_leave,
     worker_of,
 )
+from holdfast.core.node_hooks import Effects, NodeFeature
 from holdfast.core.node_io import (
     HideSaving,
     NodeEvent,
