@@ -1,6 +1,6 @@
-"""What the machines of one node ask of each other: the effect of one is the event of another.
+"""What the state machines of one node tell each other: an effect of one is an event of another.
 
-from the coordinator to whoever keeps its ledger   Write, Resign, Depose, Retire
+from the coordinator to the keeper of its ledger   Write, Resign, Depose, Retire
 from there to the coordinator                      Written
 from the node to the election                      Dial, KnowEnded
 from coordinator, election and line to the node    Told, CoordinatorReached, CoordinatorLost
@@ -17,37 +17,37 @@ from holdfast.core.protocol.model import Endpoint, Record, Term
 
 
 class Write(Record, frozen=True):
-    """Write this down, and say `Written`. A newer version makes an older one needless."""
+    """Write this down, then answer `Written`. A newer version replaces an older one."""
 
     version: int
     ledger: Ledger
     successors: tuple[str, ...] = ()
-    """Who should take over when this coordinator is lost, in this order."""
+    """The successors if this coordinator is lost, in order."""
     places: dict[str, Endpoint] = field(default_factory=dict)
-    """Where those, and its own node, can be dialled."""
+    """The addresses of the successors and of the coordinator's own node."""
 
 
 class Written(Record, frozen=True):
-    """What `Write` asked for is safe: what waited for it may be said."""
+    """The version that `Write` named is stored: messages that waited for it may be sent."""
 
     version: int
 
 
 class Resign(Record, frozen=True):
-    """Somebody else should lead, and why; `leaves` if nothing runs on this node any more."""
+    """Hand over leadership, for this reason; `leaves` if nothing runs on this node any more."""
 
     reason: str
     leaves: bool = False
 
 
 class Depose(Record, frozen=True):
-    """Somebody leads under a higher term: say nothing more."""
+    """Another node leads under a higher term: send nothing more."""
 
     term: Term
 
 
 class Retire(Record, frozen=True):
-    """The job is over and everybody knows: the coordinator's host may go."""
+    """The job is over and all nodes know: the coordinator's host may exit."""
 
 
 class Dial(Record, frozen=True):
@@ -55,21 +55,21 @@ class Dial(Record, frozen=True):
 
 
 class KnowEnded(Record, frozen=True):
-    """This node's machine has proven that these, which were there before, have ended: one of them
+    """This machine has proven that these nodes, which ran here before, have ended: one of them
     may have been the coordinator."""
 
     nodes: tuple[str, ...]
 
 
 class Told(Record, frozen=True):
-    """The coordinator said something, under this term."""
+    """A message from the coordinator, under this term."""
 
     message: ToNode
     term: Term = Term(1, 1)
 
 
 class CoordinatorLost(Record, frozen=True):
-    """The connection ended, or could not be made. `permanent` where dialling again is no use."""
+    """The connection ended or failed. `permanent` if dialling again cannot help."""
 
     reason: str
     permanent: bool = False
@@ -82,5 +82,5 @@ class Say(Record, frozen=True):
 
 
 class HandOverAsked(Record, frozen=True):
-    """The node has nothing more to do for the job, and goes; for a little while others may need
-    what is here."""
+    """The node has no more work for the job and leaves; others may need its coordinator or its
+    outcome for a little while."""

@@ -1,30 +1,31 @@
-"""The coordinator of a job: its nodes, the rounds of its workers, what is written down, its end.
+"""The coordinator of a job: its nodes, the rounds of its workers, its ledger, its end.
 
 Rules
 1. `step` is the only way in: an event and the time go in, effects come out. There is no clock, no
    randomness and no I/O here; the same events give the same effects.
-2. Round numbers only grow. What names an older round is ignored.
+2. Round numbers only grow. A message that names an older round is ignored.
 3. *Ending* a round is immediate: the first failure, loss or suspicion stops it everywhere.
    *Judging* it waits until every member is back or gone, because only then is it known whether a
    failure was the cause, or only followed from a machine that was lost (`core.rounds`).
-4. Write before word: whatever of the job is written down (`Ledger`) is written after the step that
-   changed it, and a round or an outcome is told only once its version is written.
+4. Write before telling: the `Ledger` is written after the step that changed it, and a round or an
+   outcome is announced only once its version is written.
 5. A node that leaves, fails or is lost never closes the job; only success of all, a terminal
    failure, too few nodes for too long, or the end of a round after which none is wanted does.
    A job closes once. With that decided the job is over, which is a stage of its own: `step` takes
-   only what has to do with who learns the outcome, and with its being written down.
-6. The coordinator's own stalls extend what it gave the nodes time for.
-7. After a takeover nothing is formed until every node of the last round has reported or must be
+   only events about writing the outcome down and telling it to nodes.
+6. The coordinator's own stalls extend the deadlines of the nodes.
+7. After a takeover no round forms until every node of the last round has reported or must be
    gone.
+
 
 Around the machine, in `Coordination`
 8. Heartbeats are many and decide nothing: the lease book notes them, and they are answered. Only
-   what decides something is a step, so a journal records decisions and can be replayed.
-9. All that can be read is handled before anybody's silence is judged; the caller of `check_leases`
-   has seen to that.
+   decisions are steps, so a journal records decisions and can be replayed.
+9. All readable input is handled before any node's silence is judged; the caller of `check_leases`
+   ensures that.
 10. The end of a connection is silence, not death. The orderly end of a tether is proof of death.
-11. A greeting begins anew: its answer tells the node all that it has to know.
-12. What a node may not say (`objection`) goes nowhere: it renews no lease and is no step.
+11. A greeting starts over: its answer tells the node all that it has to know.
+12. A message that a node may not send (`objection`) is dropped: it renews no lease, is no step.
 """
 
 from __future__ import annotations
@@ -117,11 +118,11 @@ REQUESTS_TIMER = "requests"
 EXPLAIN_AFTER_S = 1.0
 """An outcome that takes longer to be written down is explained."""
 LEAP = 1_000_000
-"""How far a node's memory may be ahead of ours: more rounds, or coordinators, than a job has."""
+"""The most rounds, or coordinators, that a node's memory may be ahead of this coordinator's."""
 CHARGES_MOST = 10_000
-"""How many a node may remember where only those of a window count."""
+"""The most failed rounds that a node may remember where only those of a window count."""
 INSTANCE_MOST = 2**52
-"""Instances are numbered by time, in microseconds: no clock, however wrong, says that."""
+"""The highest instance number: a time in microseconds that no clock, however wrong, reaches."""
 
 Deadline = Literal[
     "form",
@@ -137,14 +138,14 @@ Deadline = Literal[
     "unrecorded",
     "close",
 ]
-"""What the coordinator comes back for, at its time."""
+"""The coordinator's timers."""
 
 
 # State.
 
 EndStage = Literal["unwritten", "told", "retired"]
-"""*Unwritten*: nobody may be told of the outcome yet. *Told*: nodes are told, and those that do not
-answer are waited for. *Retired*: nobody is waited for any more."""
+"""*Unwritten*: the outcome may not be told yet. *Told*: nodes are told, and those that do not
+answer are waited for. *Retired*: no node is waited for any more."""
 
 
 class JobEnd(Struct):
@@ -155,7 +156,7 @@ class JobEnd(Struct):
     """Nodes that may not have taken the outcome yet."""
     stage: EndStage = "unwritten"
     version: int = 0
-    """It is told once this is written; 0 while that is not known yet."""
+    """The version with which the outcome is told once written; 0 while not known yet."""
     explain_at: float | None = None
     explained: bool = False
     told_until: float | None = None
@@ -168,13 +169,13 @@ class JobEnd(Struct):
 
 
 class Succession(Struct):
-    """In a job where any node can be the coordinator: which one is, and who follows it."""
+    """The coordinator's node and its successors, in a job where any node can coordinate."""
 
     leader: str
-    """The node that this coordinator lives on."""
+    """The node that this coordinator runs on."""
     successors: tuple[str, ...] = ()
     places: dict[str, Endpoint] = field(default_factory=dict)
-    """Where the leader and its successors can be dialled."""
+    """The addresses of the leader and its successors."""
     leader_seat: int | None = None
     """The leader's own seat in the round, as it was written down."""
 
@@ -186,16 +187,16 @@ class CoordinatorState(Membership, kw_only=True):
     features: tuple[CoordinatorFeature, ...] = ()
     term: Term = FIRST_TERM
     succession: Succession | None = None
-    """None where nobody else can lead: what nodes remember of an earlier life is taken over."""
+    """None where no other node can lead: what nodes remember of an earlier life is taken over."""
     began_at: float | None = None
     group: Group = field(default_factory=Group)
     hosts: dict[int, HostRecord] = field(default_factory=dict)
-    """On which rounds failed, by their number (`core.features.quarantine`)."""
+    """The hosts on which rounds failed, by number (`core.features.quarantine`)."""
     end: JobEnd | None = None
     version: int = 0
-    """Of what is to be written down."""
+    """The version of the ledger."""
     rewrite: bool = False
-    """What is written down is to be written again: something of it has changed with time."""
+    """The ledger is to be written again: part of it has changed with time."""
     wake_at: float | None = None
     deadlines: dict[Deadline, float] = field(default_factory=dict)
 
@@ -244,7 +245,7 @@ class CoordinatorState(Membership, kw_only=True):
 def begin(
     config: JobConfig, *, term: Term = FIRST_TERM, succession: Succession | None = None
 ) -> CoordinatorState:
-    """A coordinator that knows nothing yet."""
+    """A coordinator without any earlier record."""
     from holdfast.core.features.of_coordinator import features_of
 
     features = features_of(config)
@@ -254,7 +255,7 @@ def begin(
 def take_over(
     config: JobConfig, term: Term, written: Ledger, now: float, gone_after_s: float
 ) -> CoordinatorState:
-    """A coordinator that goes on from what the last one wrote down.
+    """A coordinator that goes on from the last one's ledger.
 
     `gone_after_s` is how long a node of the last round may still run without having been
     heard here.
@@ -368,7 +369,7 @@ def _heard(state: CoordinatorState, node: str, message: FromNode, now: float) ->
 
 
 def _hand_over(state: CoordinatorState, now: float) -> Effects:
-    """Have all that is decided written, and the term given up: nobody waits until it is missed.
+    """Have all decisions written and the term given up, so that no node waits for its end.
 
     An embedded coordinator can have no successor.
     """
@@ -430,7 +431,7 @@ def _extend(state: CoordinatorState, event: CoordinatorEvent, now: float) -> Non
 
 
 def _delayed(state: CoordinatorState, late_s: float) -> None:
-    """We were stalled ourselves: what nodes had to do meanwhile, they could not have told us."""
+    """This coordinator stalled: nodes could not report what they had to meanwhile."""
     current, wait = state.group.round, state.group.wait
     if current is not None and current.stop is not None:
         # By the stall alone: on a busy host the next one comes long before all patience is over.
@@ -493,7 +494,7 @@ def _greeted(state: CoordinatorState, node: str, message: NodeGreeted, now: floa
 
 
 def _receive(state: CoordinatorState, member: Member, message: NodeGreeted) -> Effects:
-    """Tell a node what it has to know, and where it was started otherwise than the job."""
+    """Tell a node all that it has to know, and which of its settings differ from the job's."""
     differing = settings.differing(settings.of_job(state.config), message.settings)
     warning = settings.warn_node(differing)
     welcome = replace(_welcome(state), name=member.name, warning=warning)
@@ -505,7 +506,7 @@ def _receive(state: CoordinatorState, member: Member, message: NodeGreeted) -> E
 
 
 def _is_outranked(state: CoordinatorState, seen: Seen) -> bool:
-    """Somebody else leads, or did under this very term: it was told what we know nothing of."""
+    """Another node leads, or led under this very term: this node was told what we do not know."""
     group = state.group
     more = seen.round > group.round_number or seen.charges > group.budget.charges
     same = seen.term == state.term and more
@@ -513,12 +514,12 @@ def _is_outranked(state: CoordinatorState, seen: Seen) -> bool:
 
 
 def _remember(state: CoordinatorState, message: NodeGreeted, now: float) -> Effects:
-    """A node remembers more than we do: our record was lost, and its memory stands for it."""
+    """A node remembers more than this coordinator: the record was lost; its memory replaces it."""
     seen, report, group = message.seen, message.standing, state.group
     charges = _possible_charges(state, seen.charges)
     more = seen.term > state.term
     more = more or seen.round > group.round_number or charges > group.budget.charges
-    # Somebody whom we never met has heard our term: it was another life of this coordinator.
+    # A node that we never met has heard our term: it was another life of this coordinator.
     stranger = message.info.node not in state.members and not group.formed
     more = more or (stranger and state.embedded and seen.term == state.term)
     if seen.term.instance == 0 or not more:
@@ -538,7 +539,7 @@ def _remember(state: CoordinatorState, message: NodeGreeted, now: float) -> Effe
 
 
 def _possible_charges(state: CoordinatorState, charges: int) -> int:
-    """As many as a job that goes on can have been charged."""
+    """The most failures that a job that goes on can have been charged."""
     policy = state.config.restarts
     return min(charges, CHARGES_MOST if policy.window_s is not None else policy.max_restarts)
 
@@ -558,7 +559,7 @@ def _await_the_round_of(state: CoordinatorState, report: RoundReport | None, now
 
 
 def _name_successors(state: CoordinatorState, now: float) -> Effects:
-    """Those who have been there longest take over first, where anybody can; they are told so."""
+    """Name the nodes that have been there longest as successors, and tell them."""
     follows = state.succession
     if follows is None:
         return []
@@ -589,18 +590,18 @@ def _welcome(state: CoordinatorState, waiting: str | None = None) -> Welcomed:
 
 
 def _note_own_seat(state: CoordinatorState) -> None:
-    """Whoever finds our node dead has to know which member of the round died with it."""
+    """Name this node's seat, so that a successor that finds it dead knows which member died."""
     current, follows = state.group.round, state.succession
     if follows is not None:
         seat = current.seats.by_node.get(follows.leader) if current is not None else None
         follows.leader_seat = seat.rank if seat is not None else None
 
 
-# What is written down.
+# The ledger.
 
 
 def ledger(state: CoordinatorState, now: float) -> Ledger:
-    """What is written down of all this."""
+    """The ledger as it is now."""
     group, follows = state.group, state.succession
     current, missing = group.round, group.round.missing if group.round is not None else None
     return Ledger(
@@ -609,7 +610,7 @@ def ledger(state: CoordinatorState, now: float) -> Ledger:
         group.budget.charges,
         brief(state.outcome),
         follows.leader_seat if follows is not None else None,
-        # Only where somebody else may take over does anybody have to know.
+        # Needed only where another node may take over.
         current.seats.roll() if follows is not None and current is not None else 0,
         current.instance if current is not None else 0,
         missing.held if missing is not None else False,
@@ -622,7 +623,7 @@ def ledger(state: CoordinatorState, now: float) -> Ledger:
 
 
 def _kept(state: CoordinatorState, now: float) -> tuple[HostKept, ...]:
-    """What is held against hosts, for as long as there may be another round."""
+    """The records of blamed hosts, for as long as there may be another round."""
     ends = state.outcome is not None or state.group.closing is not None
     records = () if ends else sorted(state.hosts.items())
     return tuple(
@@ -632,10 +633,10 @@ def _kept(state: CoordinatorState, now: float) -> tuple[HostKept, ...]:
 
 
 class Recorded(NamedTuple):
-    """All that the ledger and the succession are made of, to see whether a step has changed it.
+    """All inputs of the ledger and the succession, to see whether a step has changed them.
 
-    Cheap, since every step asks twice. What only passes with time is no change, and neither is the
-    end of a round: the next one is written down, and until then the last one stands.
+    Cheap, since every step asks twice. Mere passing of time is no change, and neither is the end of
+    a round: the next one is written down, and until then the last one stays.
     """
 
     job: tuple[object, ...]
@@ -662,7 +663,7 @@ def _has_changed(state: CoordinatorState, before: Recorded) -> bool:
 
 
 def _next_version(state: CoordinatorState, now: float) -> Write:
-    """What a step has changed is written down; what waits for that waits for this version."""
+    """Have a step's changes written down; what waits for them waits for this version."""
     state.version += 1
     current, end = state.group.round, state.end
     if current is not None and not current.announced and not current.version:
@@ -673,7 +674,7 @@ def _next_version(state: CoordinatorState, now: float) -> Write:
 
 
 def _write(state: CoordinatorState, now: float) -> Write:
-    """Have all that is decided written down."""
+    """Have all decisions written down."""
     follows = state.succession
     if follows is None:
         return Write(state.version, ledger(state, now))
@@ -684,7 +685,7 @@ def _write(state: CoordinatorState, now: float) -> Write:
 
 
 def _conclude(state: CoordinatorState, end: JobEnd, event: CoordinatorEvent, now: float) -> Effects:
-    """The job is over: what becomes of the round, and who fails in it, does not matter any more."""
+    """The job is over: the state of the round, and later failures in it, no longer matter."""
     match event:
         case Heard(node=node, message=NodeGreeted() as message):
             return _greeted(state, node, message, now)
@@ -700,7 +701,7 @@ def _conclude(state: CoordinatorState, end: JobEnd, event: CoordinatorEvent, now
 
 
 def _depart(state: CoordinatorState, end: JobEnd, node: str) -> bool:
-    """The node is gone, or has left; whether it was there."""
+    """Remove a node that is gone or has left; return whether it was there."""
     current = state.group.round
     if current is not None and node in current.seats:
         end.member_lost |= not current.seats.has_succeeded(node)
@@ -720,7 +721,7 @@ def _tell_outcome(end: JobEnd, node: str) -> Effects:
 
 
 def _explain_unwritten(state: CoordinatorState, now: float) -> Effects:
-    """The end is decided, but not written down: it would look like a hang."""
+    """Explain the wait: the end is decided but not written down, which looks like a hang."""
     end = state.end
     if state.embedded or end is None or end.is_told:
         return []
@@ -749,14 +750,14 @@ def _retire(state: CoordinatorState, now: float) -> Effects:
 
 
 def is_owed(state: CoordinatorState) -> bool:
-    """Whether somebody may still have to learn the outcome from this coordinator."""
+    """Whether any node may still have to learn the outcome from this coordinator."""
     end = state.end
     if end is None or end.stage == "retired":
         return False
     return state.embedded or end.is_told
 
 
-# What comes from connections.
+# Input from connections.
 
 
 class Taken(Struct, frozen=True):
@@ -767,29 +768,29 @@ class Taken(Struct, frozen=True):
 
 
 class Coordinator(Struct):
-    """The machine, and the lease book by which it knows who is alive."""
+    """The coordinator and its lease book."""
 
     state: CoordinatorState
     leases: LeaseBook
     requests: RequestRouter
     greeted: set[str] = field(default_factory=set)
-    """Nodes that have greeted on the connection that they have."""
+    """Nodes that have greeted on their present connection."""
     check_at: float | None = None
     noticed: float | None = None
-    """The check that was found to be overdue: the coordinator has been told once."""
+    """The check that was found overdue: the coordinator has been told once."""
     taken: list[Taken] = field(default_factory=list)
-    """Steps since somebody last emptied this."""
+    """Steps since the caller last emptied this."""
 
 
 def coordinator_of(state: CoordinatorState, own_node: str = "") -> Coordinator:
-    """`own_node` is the one that the coordinator lives on."""
+    """`own_node` is the node that the coordinator runs on."""
     from holdfast.core.features.requests import RequestRouter
 
     return Coordinator(state, LeaseBook(state.config.leases), RequestRouter(own_node))
 
 
 def receive(coordinator: Coordinator, node: str, message: FromNode, now: float) -> Effects:
-    """A node said something."""
+    """A message from a node."""
     effects, state = _notice_stall(coordinator, now), coordinator.state
     wrong = objection(state, node, message, node in coordinator.greeted)
     if wrong is not None:
@@ -834,7 +835,7 @@ def _check_requests(requests: RequestRouter, now: float) -> Effects:
 
 
 def disconnected(coordinator: Coordinator, node: str, now: float) -> Effects:
-    """A node's connection ended, in whatever way."""
+    """A node's connection ended, for any reason."""
     coordinator.greeted.discard(node)
     coordinator.leases.disconnected(node, now)
     lost = coordinator.requests.gone(coordinator.state, node)
@@ -849,7 +850,7 @@ def tether_ended(coordinator: Coordinator, node: str, clean: bool, now: float) -
 
 
 def check_leases(coordinator: Coordinator, now: float) -> Effects:
-    """The timer of the leases has fired, and all that could be read has been handled."""
+    """The timer of the leases has fired, and all readable input has been handled."""
     due_at = now if coordinator.check_at is None else coordinator.check_at
     coordinator.check_at = None
     effects: Effects = []
@@ -878,7 +879,7 @@ def _step(coordinator: Coordinator, event: CoordinatorEvent, now: float) -> Effe
 
 
 def _notice_stall(coordinator: Coordinator, now: float) -> Effects:
-    """A check of the leases is overdue, so we were stalled: see to it before anything is judged.
+    """Handle an overdue check of the leases, which means that we stalled, before judging any node.
 
     The coordinator's own timers may be far apart; those of the leases never are.
     """
@@ -891,7 +892,7 @@ def _notice_stall(coordinator: Coordinator, now: float) -> Effects:
 
 
 def _check_again(coordinator: Coordinator, now: float) -> Effects:
-    """Ask for a check of the leases, sooner than one that was asked for already."""
+    """Ask for a check of the leases, unless an earlier one is due."""
     due = coordinator.leases.next_check()
     if due is None or (coordinator.check_at is not None and coordinator.check_at <= due):
         return []
@@ -900,7 +901,7 @@ def _check_again(coordinator: Coordinator, now: float) -> Effects:
 
 
 def all_heard(coordinator: Coordinator, now: float) -> bool:
-    """Whether every member of the running round has been heard of late."""
+    """Whether every member of the running round has been heard recently."""
     current, end = coordinator.state.group.round, coordinator.state.end
     if current is None or current.stop is not None or current.missing is not None:
         return False
@@ -910,16 +911,16 @@ def all_heard(coordinator: Coordinator, now: float) -> bool:
     leases = coordinator.leases
     for name, watch in leases.watches.items():
         if now - watch.heard_at < leases.terms.suspect_s:
-            return True  # Everybody behind was heard later.
+            return True  # All nodes after this one were heard later.
         if name in current.seats and not current.seats.has_succeeded(name):
             return False
     return True
 
 
-# What a node may say. One that was admitted knows the job's token, if there is one, and speaks of
+# Messages that a node may send. An admitted node knows the job's token, if any, and speaks of
 # itself: under its own name, of its own failures, of ranks that it was given, and never before it
-# has greeted on that connection. Numbers far above what is known here are refused: they would be
-# counted on from, and written down. What only *may* be a lie is ignored where it would count.
+# has greeted on that connection. Numbers far above those known here are refused: they would be
+# counted on from, and written down. A claim that only *may* be false is ignored where it counts.
 
 
 class Objection(Struct, frozen=True):
@@ -932,7 +933,7 @@ class Objection(Struct, frozen=True):
 def objection(
     state: CoordinatorState, node: str, message: FromNode, has_greeted: bool
 ) -> Objection | None:
-    """What is wrong with this, from that node; None where nothing is."""
+    """The objection to this message from that node; None if there is none."""
     if isinstance(message, Heartbeat):
         return None  # A node that is not known has no lease, and gets no answer.
     if isinstance(message, NodeGreeted):
@@ -1000,7 +1001,7 @@ def _closing(state: CoordinatorState, node: str, outcome: Outcome) -> Objection 
 def _about_others(
     state: CoordinatorState, node: str, failures: Iterable[Failure], round: int = 0
 ) -> Objection | None:
-    """Whether some of the failures are not this node's own, as far as it is known which are."""
+    """Whether some of the failures are not this node's own, as far as that is known."""
     current = state.group.round
     told = current.assignments if current is not None and current.number == round else {}
     assignment = told.get(node)
@@ -1013,22 +1014,22 @@ def _about_others(
     return None
 
 
-# With what a coordinator begins: a journal records it, so that its decisions can be replayed.
+# The coordinator's initial state: a journal records it, so that decisions can be replayed.
 
 
 class Beginning(Struct, frozen=True, omit_defaults=True):
-    """What a coordinator begins with."""
+    """The coordinator's initial state."""
 
     term: Term = FIRST_TERM
     embedded: bool = True
     leader: str = ""
     ledger: Ledger | None = None
-    """What the last coordinator wrote down; None where nothing is known of one."""
+    """The last coordinator's ledger; None if there is none."""
     gone_after_s: float = 0.0
     """How long a node of the last round may run without having been heard."""
     successors: tuple[str, ...] = ()
     dead: str = ""
-    """The last coordinator's own node, if that is proven to be dead."""
+    """The last coordinator's own node, if proven dead."""
     dead_seat: int | None = None
     """Its seat in the round, if it had one."""
 
@@ -1045,10 +1046,10 @@ class Beginning(Struct, frozen=True, omit_defaults=True):
 
 
 def next_life(config: JobConfig, written: Document | None, instance: int) -> Beginning:
-    """How an embedded coordinator begins, from the record of an earlier one, if there is one.
+    """The initial state of an embedded coordinator, from the record of an earlier one, if any.
 
-    Without a record it is a new instance. One of a job that is over is left by a coordinator that
-    died before everybody knew: those who have not heard so are told, and nobody runs it anew.
+    Without a record it is a new instance. The record of a job that is over is left by a coordinator
+    that died before all nodes knew: the others are told, and no node runs the job anew.
     """
     if written is None:
         return Beginning(Term(instance, 1), ledger=Ledger())
@@ -1059,7 +1060,7 @@ def next_life(config: JobConfig, written: Document | None, instance: int) -> Beg
 
 
 def elected(config: JobConfig, node: str, lead: Lead) -> Beginning:
-    """How a coordinator begins that won its place through a register.
+    """The initial state of a coordinator that was elected through a register.
 
     An earlier one that may still hold leases without its register can have renewed them for
     `hold_s` at most, and every one of them lasts its own time after that.

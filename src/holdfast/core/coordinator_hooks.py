@@ -1,4 +1,4 @@
-"""What a feature may add to the coordinator, hook by hook.
+"""The hooks by which a feature extends the coordinator.
 
 The kernel (`core.coordinator`, `core.rounds`, `core.membership`) knows no feature: it calls these.
 Each hook does nothing unless a feature overrides it. A feature keeps what it remembers of a round
@@ -25,20 +25,20 @@ class CoordinatorFeature:
     """A part of the coordinator beside the protocol."""
 
     events: tuple[type, ...] = ()
-    """Events that are this feature's alone."""
+    """The events that this feature handles."""
     messages: tuple[type, ...] = ()
-    """Messages of nodes that are this feature's alone."""
+    """The messages of nodes that this feature handles."""
 
     def __repr__(self) -> str:
-        """The same for every coordinator: a feature keeps nothing itself."""
+        """One object serves every coordinator: a feature has no state of its own."""
         return type(self).__name__
 
     def take(self, state: CoordinatorState, event: CoordinatorEvent, now: float) -> Effects:
-        """One of `events` has happened."""
+        """Handle one of `events`."""
         return []
 
     def heard(self, state: CoordinatorState, node: str, message: FromNode, now: float) -> Effects:
-        """A node said one of `messages`."""
+        """Handle one of `messages` from a node."""
         return []
 
     def check(self, state: CoordinatorState, now: float) -> Effects:
@@ -51,7 +51,7 @@ class CoordinatorFeature:
     # Nodes.
 
     def greeted(self, state: CoordinatorState, node: str) -> None:
-        """A node has a fresh connection: what it said on an older one may not hold any more."""
+        """A node has a fresh connection: what it said on an older one may no longer be true."""
 
     def after_greeting(self, state: CoordinatorState) -> Effects:
         """All that a greeting says was taken."""
@@ -60,15 +60,15 @@ class CoordinatorFeature:
     def reported(
         self, state: CoordinatorState, node: str, report: RoundReport, now: float
     ) -> Effects:
-        """A member of the present round has greeted again, and said how it is."""
+        """A member of the present round has greeted again and reported its state."""
         return []
 
     def sits_out(self, state: CoordinatorState, now: float) -> dict[str, float]:
-        """Nodes that are ready and may take no seat, and until when."""
+        """Nodes that are ready but quarantined, and until when."""
         return {}
 
     def refusal(self, state: CoordinatorState, node: str, now: float) -> str:
-        """Why a node that is ready gets no seat, in a sentence for it; empty where it may."""
+        """Why a node that is ready gets no seat, as a sentence for it; empty if it may."""
         return ""
 
     # Rounds.
@@ -76,7 +76,7 @@ class CoordinatorFeature:
     def round_formed(
         self, state: CoordinatorState, seated: tuple[NodeInfo, ...], now: float
     ) -> str:
-        """These have seats in the next round; what everybody is to be told about that."""
+        """These have seats in the next round; returns what all nodes are told about that."""
         return ""
 
     def member_succeeded(self, state: CoordinatorState, current: Round) -> Effects:
@@ -94,12 +94,12 @@ class CoordinatorFeature:
         until: float | None,
         now: float,
     ) -> Effects:
-        """A round is to end in order, by then (None: as long as usual). `what` is the name of the
-        node that it is about, if any, and what is with it."""
+        """A round is to end in order, by then (None: after the usual wait). `what` names the node
+        that it is about, if any, and says what is with it."""
         return []
 
     def end_not_needed(self, state: CoordinatorState, current: Round, now: float) -> Effects:
-        """Nothing wants a running round to end."""
+        """There is no reason to end a running round."""
         return []
 
     def may_end(self, current: Round, now: float) -> bool:
@@ -111,7 +111,7 @@ class CoordinatorFeature:
         return False
 
     def after_drain(self, state: CoordinatorState, now: float) -> Effects:
-        """Those that wanted to leave the running round were let out, if they could be."""
+        """Nodes that wanted to leave the running round were released, where possible."""
         return []
 
     def round_judged(
@@ -122,4 +122,4 @@ class CoordinatorFeature:
     # Takeover.
 
     def took_over(self, state: CoordinatorState, written: Ledger, now: float) -> None:
-        """This coordinator goes on from what the last one wrote down."""
+        """This coordinator continues from the last one's ledger."""

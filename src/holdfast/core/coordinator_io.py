@@ -1,6 +1,6 @@
-"""What the coordinator's core is told (events) and what it asks for (effects).
+"""Events and effects of the coordinator's core.
 
-Those that another machine of the node takes, or asks for, are in `core.border`.
+Those shared with another machine of the node are in `core.border`.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ OperatorWish = Literal["restart", "stop", "scale", "save"]
 
 
 class Heard(Record, frozen=True):
-    """A node said something."""
+    """A message from a node."""
 
     node: str
     message: FromNode
 
 
 class LoopDelayed(Record, frozen=True):
-    """The coordinator itself stood still for this long: a check that was due came late."""
+    """The coordinator itself stalled for this long: a check that was due came late."""
 
     late_s: float
 
 
 class OperatorAsked(Record, frozen=True):
-    """Somebody wants something of the whole job (`core.features.commands`)."""
+    """A command for the whole job (`core.features.commands`)."""
 
     wish: OperatorWish
     by: str
-    """Who, in words."""
+    """The operator, in words."""
     limits: NodeLimits | None = None
-    """Between how many nodes the job is to have, to scale it."""
+    """The least and the greatest number of nodes, for `scale`."""
     within_s: float = 0.0
     """How long workers have to agree and to save."""
 
@@ -69,19 +69,19 @@ class Revoke(Record, frozen=True):
 
 
 class Reinstate(Record, frozen=True):
-    """Answer this node again: it did stop its workers after all."""
+    """Answer this node again: it has stopped its workers after all."""
 
     node: str
 
 
 class Disconnect(Record, frozen=True):
-    """Close whatever connection this node has: it counts as gone, and may come as a newcomer."""
+    """Close this node's connection, if any: it counts as gone, and may return as a newcomer."""
 
     node: str
 
 
 class Refuse(Record, frozen=True):
-    """Hang up on a node that said what nobody honest says, and count that by its `kind`."""
+    """Hang up on a node that sent a message no honest node sends, and count it by `kind`."""
 
     node: str
     kind: str
@@ -106,7 +106,7 @@ class Explain(Record, frozen=True):
 
     text: str
     about: str = ""
-    """The node with whose name the text begins, if it does: on itself it is "this node"."""
+    """The node with whose name the text begins, if any: on itself it is "this node"."""
     topic: Topic = ""
     pause_s: float = 0.0
     """How long the next round waits at least."""

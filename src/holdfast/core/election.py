@@ -11,28 +11,28 @@ by themselves, or know that the last writer has fallen silent. This machine runs
 
 Rules
 9.  The document is small; at rest only the leader writes, and only successors read.
-10. Write before word: what the coordinator wants written is confirmed to it only after its
+10. Write before telling: the coordinator's ledger is confirmed to it only after its
     compare-and-set succeeded.
 11. An unclear result is *unknown*: the very same write is tried again, and read, until our own
-    nonce or somebody else's later write shows; nothing is confirmed before. Reads may be stale:
+    nonce or another node's later write shows; nothing is confirmed before. Reads may be stale:
     every decision rests on a compare-and-set that succeeded.
 12. A term ends `term_s` after *sending* the last write that succeeded; beyond it the leader
-    says nothing (`may_speak`, asked when a frame is sent). Others may take over `takeover_s`
+    sends nothing (`may_speak`, asked when a frame is sent). Others may take over `takeover_s`
     after they last saw the counter move, by compare-and-set on the very token they saw:
-    successors one after the other, anyone else later. The end of the leader's tether proves it
-    dead: a successor takes over at once. So does, in nobody's turn, a node on whose machine the
-    leader was, where the machine proves that it has ended (`core.policy.liveness_locks`).
-13. A node that lost the leader dials it and the successors, and asks the register only then.
+    successors one after the other, other nodes later. The end of the leader's tether proves it
+    dead: a successor takes over at once. So does, out of turn, a node on whose machine the
+    leader ran, if the machine proves that it has ended (`core.policy.liveness_locks`).
+13. A node that lost the leader dials it and the successors, and only then asks the register.
 15. Register out of reach: *hold*. Heartbeats of the running round are still answered while all
-    its members are heard, for `hold_s` after the end of the term. Nothing else.
-16. A leader that resigns names nobody and sits out one election.
+    its members are heard, for `hold_s` after the end of the term. Nothing else is sent.
+16. A leader that resigns names no successor and sits out one election.
 
 Why 12 is safe: the leader counts from when it sent, the others from when they saw, which is
 later; and term_s(1+d) < takeover_s, so the old term is over before a new one can begin.
 
 A register that lost its content (a store that was restarted empty) is written again by the leader
-within its term: nobody else can have taken over. Others wait for that as for any sign of life, and
-then claim from what they saw last, above every term that they know of. They wait anew where it was
+within its term: no other node can have taken over. Others wait for that as for any sign of life,
+then claim from what they saw last, above every term that they know of. They wait anew if it was
 out of reach since: it may have held a claim and lost its content again. A node that never saw
 anything begins a new instance, which is above every older one.
 
@@ -66,18 +66,18 @@ STAGGER_S = 0.5
 CROWD_S, FEW = 1.0, 8
 """Over how long more than a few nodes that start together spread their first claims."""
 WORTH_SAYING = 2
-"""One lost answer is nothing to speak of; from the second in a row on the user is told."""
+"""Unanswered requests in a row before the user is told."""
 AGAIN = "use another --rdzv-id, or try again in a minute"
 
 # Events, beside those that come from the other machines of the node (`core.border`).
 
 
 class ElectionStarted(Record, frozen=True):
-    """The node is up: look who leads."""
+    """The node is up: find the leader."""
 
 
 class RegisterRead(Record, frozen=True):
-    """The register's content, or None where nothing was ever written."""
+    """The register's content, or None if nothing was ever written."""
 
     document: Document | None
     token: int
@@ -86,13 +86,13 @@ class RegisterRead(Record, frozen=True):
 
 
 class RegisterWrote(Record, frozen=True):
-    """The answer to a write: whether it was done, and what is there now."""
+    """The answer to a write: whether it succeeded, and the present content."""
 
     has_set: bool
     document: Document | None
     token: int
     nonce: str = ""
-    """Of the document that was to be written: an answer to an older write means nothing."""
+    """The nonce of the document to be written: an answer to an older write is ignored."""
 
 
 class RegisterUnclear(Record, frozen=True):
@@ -100,10 +100,10 @@ class RegisterUnclear(Record, frozen=True):
 
     wrote: bool
     nonce: str = ""
-    """Of the document that was to be written."""
+    """The nonce of the document to be written."""
     reason: str = ""
     refused: bool = False
-    """The register will not serve us: asking again is of no use."""
+    """The register refuses to serve us: asking again is of no use."""
 
 
 class RegisterForgot(Record, frozen=True):
@@ -178,11 +178,11 @@ class Lead(Record, frozen=True):
 
 
 class Renewed(Record, frozen=True):
-    """The term lasts longer: the coordinator may say what it could not."""
+    """The term is extended: the coordinator may send messages that waited for it."""
 
 
 class StepDown(Record, frozen=True):
-    """Be the coordinator no more: forget its state, close its connections."""
+    """Stop being the coordinator: forget its state, close its connections."""
 
     reason: str
 
@@ -192,7 +192,7 @@ class DialNodes(Record, frozen=True):
 
     nodes: tuple[str, ...]
     endpoints: tuple[Endpoint, ...] = ()
-    """Where those can be dialled of whom it is known."""
+    """The known addresses of those nodes."""
 
 
 class WakeElection(Record, frozen=True):
@@ -213,41 +213,41 @@ Verdict = Literal["send", "keep", "drop"]
 
 
 class Role(Enum):
-    """What a node is in the election; the leader is the coordinator."""
+    """A node's role in the election; the leader is the coordinator."""
 
     FOLLOWER = "follower"
     CANDIDATE = "candidate"
     """Its claim is being written."""
     LEADER = "leader"
     RESIGNING = "resigning"
-    """It coordinates no more; that is being written."""
+    """It no longer coordinates; that is being written."""
 
 
 class PendingWrite(Struct, frozen=True, omit_defaults=True):
-    """A write whose fate is not known yet."""
+    """A write with an unknown result."""
 
     document: Document
     token: int
     sent_at: float
     version: int = 0
-    """What of the coordinator's is in it, to be confirmed."""
+    """The version of the coordinator's ledger in it, to be confirmed."""
     lead: Lead | None = None
-    """A candidate's: what comes of its success."""
+    """A candidate's: the effects of its success."""
     unclear: bool = False
-    """No answer came, and none will: it has to be found out."""
+    """No answer came, and none will: the result has to be found out."""
 
 
 class ElectionState(Struct, omit_defaults=True):
-    """What one node knows about who leads."""
+    """One node's knowledge of the leadership."""
 
     node: str
     leases: Leases
     nodes_max: int = 1
     """How many nodes there may be."""
     instance: int = 1
-    """Of a job of which nothing is known; a later one is larger."""
+    """The instance of a job of which nothing is known; a later one is larger."""
     endpoint: Endpoint | None = None
-    """Where this node can be dialled."""
+    """The address of this node."""
     can_watch: bool = False
     """Whether the register tells of its changes, if it is asked to."""
     can_forget: bool = False
@@ -261,41 +261,41 @@ class ElectionState(Struct, omit_defaults=True):
     moved_at: float | None = None
     """When the document was last seen to change, on our clock."""
     leaderless_since: float | None = None
-    """Since when nobody has led for certain, as far as it was seen here."""
+    """Since when certainly no node leads, as far as seen here."""
     pending: PendingWrite | None = None
     written_at: float = 0.0
     """When we sent the last write that succeeded."""
     hold_over: bool = False
     """Beyond its term, and without a right to hold."""
     wanted: border.Write | None = None
-    """What the coordinator wants written next."""
+    """The coordinator's next ledger to write."""
     leader: str = ""
     successors: tuple[str, ...] = ()
     endpoints: dict[str, Endpoint] = field(default_factory=dict)
-    """Where those can be dialled."""
+    """The addresses of the successors."""
     dialled: bool = False
-    """All that were known have been dialled: the register is next."""
+    """All known nodes have been dialled: the register is next."""
     seeking: bool = False
-    """The node waits to be told whom to dial."""
+    """The node waits for addresses to dial."""
     dead: str = ""
-    """The leader of whose end there is proof."""
+    """The leader, proven to have ended."""
     ended: frozenset[str] = frozenset()
-    """Nodes that have ended on this machine, by proof: one of them may have been the leader."""
+    """Nodes that are proven to have ended on this machine: one may have been the leader."""
     above: Term = Term()
-    """The highest term that is known of: a claim goes above it, whatever the register says."""
+    """The highest known term: a claim goes above it, whatever the register says."""
     writes: int = 0
     leaves: bool = False
     """Nothing of any round is on this node any more."""
     is_over: bool = False
-    """The job is over, and everybody knows."""
+    """The job is over, and all nodes know."""
     resigns: bool = False
-    """It is to resign when the write that is under way has been answered."""
+    """Resign once the write under way has been answered."""
     welcomed: bool = False
-    """A coordinator has known this node."""
+    """A coordinator has admitted this node."""
     leaving: bool = False
     """The node is done, and for a little while others may need it."""
     retiring: bool = False
-    """The register is being asked to forget the job: nothing else matters any more."""
+    """The register is being asked to forget the job: nothing else matters now."""
     forgotten: bool = False
     sits_out_until: float = 0.0
     read_pending: bool = False
@@ -315,7 +315,7 @@ def may_speak(state: ElectionState, now: float) -> bool:
 def may_send(
     state: ElectionState, message: ToNode, all_heard: Callable[[float], bool], now: float
 ) -> Verdict:
-    """What becomes of a message of the coordinator's, asked when it is sent.
+    """Whether to send, keep or drop a message of the coordinator's, asked when it is sent.
 
     "keep": until the term is renewed. Beyond it a heartbeat may be answered on hold: while all
     members of the round are heard, which costs something to find out.
@@ -346,7 +346,7 @@ def _has_round(state: ElectionState) -> bool:
 
 
 def _is_dead(state: ElectionState, leader: str) -> bool:
-    """Whether there is proof that nothing of this node runs, and so holds or speaks, any more."""
+    """Whether it is proven that nothing of this node runs, and so holds or sends, any more."""
     return bool(leader) and (leader == state.dead or leader in state.ended)
 
 
@@ -373,7 +373,7 @@ def step(state: ElectionState, event: ElectionEvent, now: float) -> list[Electio
         case ElectionStarted():
             return _ask_register(state)
         case border.Write():
-            # What a coordinator wanted whose term is over must not be written in the next one.
+            # The request of a coordinator whose term is over must not be written in the next one.
             state.wanted = event if state.role is Role.LEADER else None
             return _write_next(state, now)
         case HoldJudged():
@@ -403,7 +403,7 @@ def step(state: ElectionState, event: ElectionEvent, now: float) -> list[Electio
 
 def _timer(state: ElectionState, name: str, now: float) -> list[ElectionEffect]:
     if name == RENEW_TIMER and state.hold_over and state.pending and not may_speak(state, now):
-        # Its own node, too, has to look for the one that may lead by now.
+        # Its own node, too, has to find the new leader.
         return _step_down(state, "its register was out of reach for too long")
     if name == RENEW_TIMER and state.role is Role.LEADER:
         return [*_write_next(state, now, renew=True), _soon(state, RENEW_TIMER)]
@@ -435,7 +435,7 @@ def _saw(state: ElectionState, found: RegisterRead, now: float) -> list[Election
     """Take in what the register holds."""
     document = found.document
     if state.pending is not None:
-        # While an answer may still come, it alone tells: what was read may be older.
+        # While an answer may still come, only it counts: what was read may be older.
         return _resolve(state, found, now) if state.pending.unclear else []
     if state.role is Role.LEADER:
         if document is None or (state.seen is not None and document.term <= state.seen.term):
@@ -469,7 +469,7 @@ def _saw(state: ElectionState, found: RegisterRead, now: float) -> list[Election
 
 
 def _learn(state: ElectionState, document: Document, now: float) -> list[ElectionEffect]:
-    """The job is over; the node that wrote that may be dead, and cannot tidy up."""
+    """The job is over; the node that wrote that may be dead, and unable to tidy up."""
     assert document.ledger.outcome is not None, "it is not over"
     told = border.Told(CloseJob(document.ledger.outcome), document.term)
     if state.welcomed:
@@ -478,14 +478,14 @@ def _learn(state: ElectionState, document: Document, now: float) -> list[Electio
 
 
 def _look_again(state: ElectionState, now: float) -> list[ElectionEffect]:
-    """The leader of which the register tells may have been on this machine."""
+    """The leader that the register names may have been on this machine."""
     if state.role is not Role.FOLLOWER or state.seen is None:
         return []
     return _claim_in_turn(state, now, free=True) if state.seen.leader in state.ended else []
 
 
 def _leader_died(state: ElectionState, leader: str, now: float) -> list[ElectionEffect]:
-    """Proof, not suspicion: there is nobody who could still speak or hold."""
+    """Proof, not suspicion: no node can still send or hold."""
     state.dead = leader
     if state.node not in state.successors:
         return []  # There may be thousands of us: rule 13.
@@ -495,7 +495,7 @@ def _leader_died(state: ElectionState, leader: str, now: float) -> list[Election
 
 
 def _watch(state: ElectionState, now: float) -> list[ElectionEffect]:
-    """Successors keep an eye on the register; the others leave it alone, unless they seek."""
+    """Successors read the register regularly; other nodes only while they seek a coordinator."""
     is_candidate = state.node in state.successors or state.seeking
     wanted = is_candidate and state.role is not Role.LEADER
     effects: list[ElectionEffect] = []
@@ -507,7 +507,7 @@ def _watch(state: ElectionState, now: float) -> list[ElectionEffect]:
     after_s = state.leases.term_s / 3
     if state.moved_at is not None:
         overdue_s = state.moved_at + state.leases.takeover_s + _turn(state) - now
-        # Where every sign of life is told, there is nothing to look for before it is overdue.
+        # Where every sign of life is reported, no read is needed before one is overdue.
         sooner = 0 < overdue_s < after_s
         after_s = overdue_s if sooner or (state.can_watch and overdue_s > after_s) else after_s
     return [*effects, WakeElection(WATCH_TIMER, after_s)]
@@ -534,9 +534,9 @@ def _turn(state: ElectionState) -> float:
 
 
 def _claim_in_turn(state: ElectionState, now: float, *, free: bool) -> list[ElectionEffect]:
-    """Claim to lead, if nobody does and it is our turn; else look again when it may be.
+    """Claim to lead, if no node does and it is our turn; else check again when it may be.
 
-    `free` says that nobody leads for certain, and not only by silence.
+    `free`: certainly no node leads, known by more than silence.
     """
     since = state.leaderless_since if state.leaderless_since is not None else now
     state.leaderless_since = since if free else None
@@ -560,7 +560,7 @@ def _claim(state: ElectionState, now: float, *, holder_possible: bool) -> list[E
     last = state.seen or Document(state.instance, 0, 0, "", "")
     above = max(state.above, last.term)
     dead = last.left or (last.leader if _is_dead(state, last.leader) else "")
-    # That the last one is dead or has resigned says nothing of one before it.
+    # The death or resignation of the last leader says nothing of one before it.
     held = bool(last.ledger.size) and (holder_possible or last.ledger.held)
     claim = _next_document(
         state,
@@ -579,7 +579,7 @@ def _claim(state: ElectionState, now: float, *, holder_possible: bool) -> list[E
 
 
 def _next_document(state: ElectionState, last: Document, **changes: object) -> Document:
-    """The document after that one, by this node: unlike any other that was ever written."""
+    """The next document, by this node: unlike any other ever written."""
     state.writes += 1
     own = {state.node: state.endpoint} if state.endpoint is not None else {}
     unique = {"counter": last.counter + 1, "nonce": f"{state.node}/{state.writes}", "left": ""}
@@ -595,7 +595,7 @@ def _send(state: ElectionState, pending: PendingWrite) -> list[ElectionEffect]:
 
 
 def _write_next(state: ElectionState, now: float, *, renew: bool = False) -> list[ElectionEffect]:
-    """One write at a time; what is wanted meanwhile goes with the next."""
+    """One write at a time; later requests go with the next."""
     if state.role is not Role.LEADER or state.seen is None or state.pending is not None:
         return []
     if state.wanted is None and not renew:
@@ -618,13 +618,13 @@ def _wrote(state: ElectionState, event: RegisterWrote, now: float) -> list[Elect
 
 
 def _unclear(state: ElectionState, event: RegisterUnclear, now: float) -> list[ElectionEffect]:
-    """Say so once; a node that seeks a coordinator has to try again later."""
+    """Tell the user once; a node that seeks a coordinator has to try again later."""
     effects: list[ElectionEffect] = []
     text = f"the register cannot be reached: {event.reason or 'no answer came'}"
     state.unanswered += 1
     if state.seeking:
         effects.append(border.CoordinatorLost(text, event.refused and state.moved_at is None))
-    # A node that has only begun to look says so anyhow, with the reason.
+    # A node that has only begun to search says so anyhow, with the reason.
     is_new_here = state.seeking and state.seen is None
     if state.unanswered == WORTH_SAYING and not is_new_here:
         holds = f"; a round that runs goes on for at most {state.leases.hold_s:g} s"
@@ -641,7 +641,7 @@ def _unclear(state: ElectionState, event: RegisterUnclear, now: float) -> list[E
 def _resolve(
     state: ElectionState, found: RegisterRead, now: float, *, certain: bool = False
 ) -> list[ElectionEffect]:
-    """The fate of our write, from what is there now."""
+    """Infer the result of our write from the present content."""
     document, token = found.document, found.token
     pending = state.pending
     assert pending is not None, "nothing was written"
@@ -682,7 +682,7 @@ def _succeeded(
         effects.append(border.Written(pending.version))
     effects += _write_next(state, now)
     if state.resigns and state.pending is None:
-        # Only after what this write was for has been said.
+        # Only after the effects of this write.
         effects.append(WakeElection(RESIGN_TIMER, 0.0))
     return effects
 
@@ -710,7 +710,7 @@ def _step_down(state: ElectionState, reason: str) -> list[ElectionEffect]:
 
 
 def _resign(state: ElectionState, now: float) -> list[ElectionEffect]:
-    """Name nobody as the leader, and do not claim for a while."""
+    """Name no leader, and do not claim for a while."""
     if state.role is not Role.LEADER or state.seen is None:
         return []
     if state.pending is not None or state.wanted is not None:
@@ -749,7 +749,7 @@ def _retire(state: ElectionState, now: float) -> list[ElectionEffect]:
 def _welcomed(
     state: ElectionState, welcome: Welcomed, term: Term, now: float
 ) -> list[ElectionEffect]:
-    """A coordinator tells who leads, and who would follow."""
+    """A coordinator names the leader and its successors."""
     state.leader, state.successors = welcome.leader, welcome.successors
     state.endpoints = welcome.places
     state.above = max(state.above, term)
@@ -780,11 +780,11 @@ def _dial(state: ElectionState) -> list[ElectionEffect]:
     return [DialNodes(nodes, tuple(endpoints))]
 
 
-# What is true after every step, whatever happened. The simulator asks each time.
+# Invariants, which hold after every step. The simulator checks each time.
 
 
 def broken_invariants(state: ElectionState) -> Iterator[str]:
-    """What should be true and is not, in words."""
+    """The broken invariants, in words."""
     role, seen, pending = state.role, state.seen, state.pending
     if role is Role.LEADER and (seen is None or seen.leader != state.node):
         yield "this node leads by a document that does not name it"

@@ -1,14 +1,14 @@
-"""Whether a node is alive, ready and getting on: what probes are told.
+"""Health probes: whether a node is alive, ready and making progress.
 
 Rules
 1. *Alive*: the last sign of life is recent enough. An agent that answers on its own loop gives one
-   by that; who answers beside an agent (`holdfast.elastic`) is told of its last.
-2. *Ready*: in a formed round, and each worker's process exists. That the coordinator is gone
-   changes nothing: the round goes on until the lease ends, and then it is no more.
-3. *Getting on*: the last step that any worker of this node has said is at most `max_age_s` old; in
-   a round without one yet, the round is. A probe that fails gets a node killed, so nobody is
-   accused of what he cannot know: where no round runs, where all workers here are done, and where
-   none of them ever says how far it is, all is well.
+   by that; a server beside an agent (`holdfast.elastic`) is told of its last.
+2. *Ready*: in a formed round, and each worker's process exists. The loss of the coordinator
+   changes nothing: the round goes on until the lease ends, and then it is over.
+3. *Progress*: the last step that any worker of this node reported is at most `max_age_s` old; in
+   a round without one yet, the round is. A failed probe gets a node killed, so a node passes
+   where nothing can be known: where no round runs, where all workers here are done, and where
+   none of them ever reports a step.
 4. Each verdict has one sentence for people, and facts for machines.
 """
 
@@ -49,7 +49,7 @@ _UNREADY = {
 
 
 def readiness(state: NodeState) -> Health:
-    """Whether the node takes its part in a formed round (rule 2)."""
+    """Whether the node takes part in a formed round (rule 2)."""
     facts: dict[str, Fact] = {
         "phase": state.phase.value,
         "round": state.last_round,
@@ -79,9 +79,9 @@ def progress(
     round_age_s: float,
     max_age_s: float | None,
 ) -> Health:
-    """Whether the workers of this node get on (rule 3); without a limit, only what is known.
+    """Whether the workers of this node make progress (rule 3); without a limit, only the facts.
 
-    `round_age_s` is since when the round of these workers runs.
+    `round_age_s` is how long the round of these workers has run.
     """
     facts: dict[str, Fact] = {
         "round": state.last_round,

@@ -1,4 +1,4 @@
-"""What is true of a coordinator after every step, whatever happened: the simulator asks."""
+"""Invariants of a coordinator, which hold after every step: the simulator checks them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.core.rounds import Round, Seats
 
 
 def broken_invariants(coordinator: Coordinator) -> Iterator[str]:
-    """What should be true and is not, in words."""
+    """The broken invariants, in words."""
     state = coordinator.state
     yield from _about_nodes(state)
     if state.end is not None and state.end.version > state.version:

@@ -14,9 +14,9 @@ Rules of the coordinator (`LeaseBook`)
    `reconnect_s`, or when it was silent for `suspect_s`. That ends rounds, and replaces nobody.
 5. A node is *gone* `tether_s` after its tether ended in order, or L' = L(1+d)+K after its last
    heartbeat was *received*. A tether that was reset or timed out proves nothing.
-6. Input comes first: whoever asks `check` has handled all that could be read. When it asks
-   late, the coordinator itself was held up, and all deadlines move by as much: heartbeats
-   that nobody read were not missed.
+6. Input comes first: the caller of `check` has handled all readable input. When the call comes
+   late, the coordinator itself stalled, and all deadlines move by as much: heartbeats
+   that were not read were not missed.
 
 Why 5 is safe: the node sent the heartbeat before we received it, so its lease, on its own
 clock, ends at most L after our receipt; on ours that is L(1+d). Its workers have got SIGKILL
@@ -46,7 +46,7 @@ class NodeLease(Struct):
     """When the last heartbeat that was answered was sent."""
 
     def heartbeat(self, now: float) -> int:
-        """Note that one is being sent; return its number."""
+        """Note that a heartbeat is being sent; return its number."""
         self.number += 1
         self.sent[self.number] = now
         if len(self.sent) > OUTSTANDING:
@@ -54,7 +54,7 @@ class NodeLease(Struct):
         return self.number
 
     def answered(self, number: int) -> bool:
-        """Count the lease from when that one was sent. Whether it got longer by that."""
+        """Count the lease from when that one was sent. Return whether that extended it."""
         sent_at = self.sent.get(number)
         if sent_at is None:
             return False
@@ -82,35 +82,35 @@ class NodeLease(Struct):
 
 
 class NodeSuspected(Record, frozen=True):
-    """A node may be lost: its round ends, but nobody takes its place yet."""
+    """A node may be lost: its round ends, but no other node takes its seat yet."""
 
     node: str
     reason: str
     silent_s: float = 0.0
-    """How long ago it was last heard."""
+    """Seconds since it was last heard."""
 
 
 class NodeHeardAgain(Record, frozen=True):
-    """A node that was suspected is there after all."""
+    """A suspected node is alive after all."""
 
     node: str
 
 
 class NodeGone(Record, frozen=True):
-    """It is proven that nothing of that node executes user code any more."""
+    """It is proven that no process of that node executes user code any more."""
 
     node: str
     reason: str
     silent_s: float = 0.0
     ended: bool = False
-    """All its processes have ended, which its machine was there to tell; else it was silent."""
+    """All its processes have ended, by proof of its machine; otherwise it was silent."""
 
 
 Verdict = NodeSuspected | NodeHeardAgain | NodeGone
 
 
 class NodeLiveness(Struct):
-    """What the coordinator knows about the life of one node."""
+    """The coordinator's lease record of one node."""
 
     heard_at: float
     lost_at: float | None = None
@@ -118,23 +118,23 @@ class NodeLiveness(Struct):
     tether_ended_at: float | None = None
     suspected: bool = False
     revoked: bool = False
-    """It did not do as it was told: its lease runs out, whatever it says."""
+    """It did not obey: its lease runs out, whatever it says."""
 
 
 class LeaseBook(Struct):
-    """The coordinator's record of who was heard when."""
+    """The coordinator's record of when each node was heard."""
 
     terms: Leases
     watches: dict[str, NodeLiveness] = field(default_factory=dict)
-    """In the order in which they were last heard: the front is the most silent."""
+    """Ordered by when they were last heard: the most silent first."""
     in_doubt: dict[str, None] = field(default_factory=dict)
     """Nodes without a connection or tether: the few whose deadlines are short."""
     due: float | None = None
-    """No verdict can fall before this. Who is heard meanwhile moves only the true time, not this:
-    the search for it is left to the next check, because thousands may be in doubt at once."""
+    """No verdict can fall before this. Being heard moves only the true time, not this: the search
+    for it is left to the next check, because thousands may be in doubt at once."""
 
     def heartbeat(self, node: str, now: float) -> bool:
-        """A heartbeat was received. Whether it is to be answered."""
+        """Note a received heartbeat. Return whether to answer it."""
         watch = self.watches.get(node)
         if watch is None or watch.revoked:
             return False
@@ -153,7 +153,7 @@ class LeaseBook(Struct):
         return [NodeHeardAgain(node)]
 
     def connected(self, node: str, now: float) -> None:
-        """It greeted on a fresh connection."""
+        """The node greeted on a fresh connection."""
         self.watches.setdefault(node, NodeLiveness(now))
         watch = self.watches[node]
         watch.lost_at = watch.tether_ended_at = None
@@ -163,50 +163,50 @@ class LeaseBook(Struct):
         self._expect(watch)
 
     def revoke(self, node: str) -> None:
-        """Answer this node no more: it will be gone when its lease has run out."""
+        """Stop answering this node: it will be gone when its lease has run out."""
         if node in self.watches:
             self.watches[node].revoked = True
 
     def reinstate(self, node: str) -> None:
-        """It did stop its workers after all."""
+        """The node has stopped its workers after all."""
         if node in self.watches:
             self.watches[node].revoked = False
 
     def disconnected(self, node: str, now: float) -> None:
-        """Its connection ended, in whatever way."""
+        """The node's connection ended, for any reason."""
         if node in self.watches:
             self.watches[node].lost_at = now
             self.in_doubt[node] = None
             self._expect(self.watches[node])
 
     def tether_ended(self, node: str, now: float) -> None:
-        """The tether ended in order: whoever held it is gone, or about to be."""
+        """The tether ended in order: its holder is gone, or about to be."""
         if node in self.watches:
             self.watches[node].tether_ended_at = now
             self.in_doubt[node] = None
             self._expect(self.watches[node])
 
     def forget(self, node: str) -> None:
-        """It left, or is gone: nothing is expected of it any more."""
+        """The node left, or is gone: expect nothing more of it."""
         self.watches.pop(node, None)
         self.in_doubt.pop(node, None)
 
     def next_check(self) -> float | None:
-        """When to look at the latest: no verdict can fall before that."""
+        """The next deadline: no verdict can fall before that."""
         return self.due if self.watches else None
 
     def _expect(self, watch: NodeLiveness) -> None:
-        """A verdict on this one can now fall sooner than it could."""
+        """The verdict on this node can now fall sooner than before."""
         due = self._due(watch)
         self.due = due if self.due is None else min(self.due, due)
 
     def _next_verdict(self) -> float | None:
-        """When the next verdict can fall, unless somebody is heard before."""
+        """The time of the next verdict, unless a node is heard before."""
         due = [self._due(self.watches[node]) for node in self.in_doubt]
         for watch in self.watches.values():
             due.append(self._due(watch))
             if not watch.suspected:
-                break  # Everybody behind was heard later.
+                break  # All nodes after this one were heard later.
         return min(due, default=None)
 
     def _due(self, watch: NodeLiveness) -> float:
@@ -219,7 +219,7 @@ class LeaseBook(Struct):
         return min(due)
 
     def check(self, now: float, due_at: float) -> list[Verdict]:
-        """Judge everybody. `due_at` is when this was to be called: lateness is our own stall."""
+        """Judge all nodes. `due_at` is when this was to be called: lateness is our own stall."""
         stalled_s = max(0.0, now - due_at)
         if stalled_s > self.terms.tether_s:
             self._extend(stalled_s, now)
@@ -229,7 +229,7 @@ class LeaseBook(Struct):
         for node, watch in list(self.watches.items()):
             self._judge(node, now, verdicts)
             if not watch.suspected and now < watch.heard_at + self.terms.suspect_s:
-                break  # Everybody behind was heard later.
+                break  # All nodes after this one were heard later.
         self.due = self._next_verdict()
         return verdicts
 
@@ -275,30 +275,30 @@ class Member(Struct):
     info: NodeInfo
     arrival: int
     name: str = ""
-    """What it is called in every sentence."""
+    """Its name in every sentence."""
     endpoint: Endpoint | None = None
     round: int = 0
-    """It may still have processes of this round; 0 where it has none."""
+    """The round of which it may still have processes; 0 if none."""
     last_round: int = 0
-    """The last round that it ran, as it said when it greeted."""
+    """The last round that it ran, as reported in its greeting."""
     last_rank: int = 0
     draining: str = ""
     drain_until: float = 0.0
     suspected: str = ""
     revoked: bool = False
     warned: bool = False
-    """It was said that it was started with other settings."""
+    """The user was told that its settings differ."""
 
     @property
     def ready(self) -> bool:
-        """A candidate for the next round, as far as the node itself goes."""
+        """Whether it is a candidate for the next round, as far as the node itself goes."""
         free = self.endpoint is not None and not self.round
         return free and not (self.draining or self.suspected or self.revoked)
 
 
 class Penalty(Struct):
-    """A host whose nodes were lost again comes back after a pause: losses cost no restart, and so
-    no backoff slows them down. Where it keeps happening, see `core.features.quarantine`."""
+    """The losses of one host: after repeated ones it sits out for a pause, since losses cost no
+    restart and so no backoff slows them down. See also `core.features.quarantine`."""
 
     losses: int = 0
     until: float = 0.0
@@ -317,7 +317,7 @@ class Membership(Struct):
     """By host."""
 
     def admit(self, info: NodeInfo) -> Member:
-        """The member of that identity, which is new, or says what it is once more."""
+        """The member of that identity: new, or updated by a new greeting."""
         member = self.members.get(info.node)
         if member is None:
             self.arrivals += 1
@@ -328,7 +328,7 @@ class Membership(Struct):
         return member
 
     def remove(self, node: str) -> Member | None:
-        """The node is gone, or has left; what was known of it."""
+        """Remove a node that is gone or has left; return its record."""
         member = self.members.pop(node, None)
         if member is not None:
             self.names.release(member.name)
@@ -336,12 +336,12 @@ class Membership(Struct):
         return member
 
     def name_of(self, node: str) -> str:
-        """What a node is called; its host, if it is none of ours."""
+        """A node's name; its host, if it is not a member."""
         member = self.members.get(node)
         return member.name if member is not None else host_of(node)
 
     def update_ready(self, node: str) -> None:
-        """Note whether the node is ready: call it after each change of its member."""
+        """Update whether the node is ready: call it after each change of its member."""
         member = self.members.get(node)
         if member is not None and member.ready:
             self.ready.setdefault(node, None)

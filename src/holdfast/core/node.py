@@ -106,9 +106,9 @@ REDIAL_MAX_S = 2.0
 UNANSWERED = timing.HANGS_UP_AT - 1.5
 """How many heartbeats ago the oldest without an answer was sent; half of one is for timers."""
 LOCK_WAIT_S = 2.0
-"""How long a node waits for its liveness lock before it joins: the disk may not answer."""
+"""How long a node waits for its liveness lock before it joins: the disk may hang."""
 DRAIN_MARGIN_S = 2.0
-"""How much longer than the coordinator's patience a node waits to be let out."""
+"""How much longer than the coordinator's patience a node waits to be released."""
 WITHHOLD_S = 0.5
 """How much later than its worker an agent may get a signal: both are sent at once, but a busy
 machine may not run them so."""
@@ -141,7 +141,7 @@ MOVES = {
     (Phase.RUNNING, Phase.FINISHED): "the spawner is lost, or released after its workers succeeded",
     (Phase.STOPPING, Phase.FINISHED): "the spawner is lost, or processes that cannot be killed",
 }
-"""Every way from one phase to another, and what leads there. There are no others."""
+"""Every move from one phase to another, and its cause. There are no others."""
 
 
 class Timer(StrEnum):
@@ -156,7 +156,7 @@ class Timer(StrEnum):
     WITHHOLD = "withhold failures"
 
 
-# What a node remembers.
+# State.
 
 
 class KilledFor(Record, frozen=True):
@@ -175,12 +175,12 @@ class WorkerHere(Struct):
     pid: int | None = None
     status: ExitStatus | None = None
     step: int | None = None
-    """The last that it reported."""
+    """The last step that it reported."""
     ended_early: bool = False
     """It exited with status 0 while its round still ran."""
     ended_at: float = 0.0
     location: FrameGroup | None = None
-    """Where it was when its round was to end, where that was asked."""
+    """Its location when its round was to end, if asked for."""
     killed_for: KilledFor | None = None
     counts_as_done: bool = False
     """Ended by us, but past the end of its program: however it ends, it has succeeded."""
@@ -199,10 +199,10 @@ class RoundHere(Struct):
     failures: dict[int, Failure] = field(default_factory=dict)
     reported_failure: bool = False
     withholds_failures: bool = False
-    """A worker died of a signal that may be meant for the whole node: a moment shows whether."""
+    """A worker died of a signal that may be meant for the whole node: waiting shows."""
     stopped_by_us: bool = False
     lease_ended: bool = False
-    """Workers that did well had to be stopped, because nobody renewed the lease."""
+    """Healthy workers had to be stopped, because the lease was not renewed."""
 
 
 class Contact(StrEnum):
@@ -215,14 +215,14 @@ class NodeLink(Struct):
     """A node's link to its coordinator."""
 
     lease: NodeLease | None = None
-    """None in a job of one node: nobody could take its place."""
+    """None in a job of one node: no other node could take over."""
     contact: Contact = Contact.NONE
     hosting: bool = False
-    """The coordinator lives in this very process."""
+    """The coordinator runs in this very process."""
     term: Term = Term()
-    """The highest under which anything was heard: what comes under a lower one is ignored."""
+    """The highest term heard: messages under a lower one are ignored."""
     attempts: int = 0
-    """How often was dialled in vain."""
+    """Failed attempts to dial."""
     without_contact_since: float | None = None
     warned: str = ""
     """The last warning about settings that differ from the job's."""
@@ -237,28 +237,28 @@ class NodeLink(Struct):
 
 
 class NodeLeaving(Struct):
-    """What asked a node to leave the job, and how far it is with that."""
+    """A node's way out of the job: the request to leave, and its progress."""
 
     last_signal: LastSignal | None = None
     asked_by: str = ""
-    """Who asked, in a sentence about the node, where that was no signal."""
+    """The requester, in a sentence about the node; empty if it was a signal."""
     draining_by: int | None = None
-    """The signal that asked, while the node waits to be let out of its round."""
+    """The signal, while the node waits to be released from its round."""
     save_until: float = 0.0
     """How long it can wait for workers to save."""
     let_out: bool = False
     """The coordinator has ended the round for it."""
     signal: int | None = None
-    """The one that was passed on to the workers: the node waits for nobody any more."""
+    """The signal that was passed on to the workers: the node waits for no other node any more."""
     job_continues: bool = False
-    """Others are left when it goes who do not want to leave."""
+    """Other nodes stay when it goes."""
 
 
 class Killing(Struct):
     """The wait for everything that was sent SIGKILL to be gone."""
 
     unanswered: int = 0
-    """How often it has run out."""
+    """How often that wait has run out."""
 
 
 class StartMode(Record, frozen=True):
@@ -276,31 +276,31 @@ class NodeState(Struct):
     node: str
     host: str
     name: str = ""
-    """What this node is called: its host, unless another node of the job is there too."""
+    """The node's name: its host, unless another node of the job is there too."""
     features: tuple[NodeFeature, ...] = ()
     owners: dict[type[Record] | str, NodeFeature] = field(default_factory=dict)
-    """By event, message or timer: the feature that takes it."""
+    """The feature that handles each event, message or timer."""
     phase: Phase = Phase.PREPARING
     link: NodeLink = field(default_factory=NodeLink)
     round: RoundHere | None = None
     leaving: NodeLeaving = field(default_factory=NodeLeaving)
     start_mode: StartMode | None = None
-    """None until that is known: a zygote may still be prepared."""
+    """None until known: a zygote may still be prepared."""
     endpoint: Endpoint | None = None
     store_failed: bool = False
     foreign: bool = False
-    """Somebody else runs the workers."""
+    """The caller runs the workers itself."""
     unfit: str = ""
-    """Why it takes no part, if it does not."""
+    """Why it takes no part; empty if it does."""
     lock_pending: bool = False
-    """It is not yet known whether the node will have a liveness lock on its machine."""
+    """It is not yet known whether the node will have a liveness lock."""
     has_lock: bool = False
     ended: tuple[EndedMember, ...] = ()
     """Members of rounds that have ended on this machine: reported on every connection."""
     furthest_step: int | None = None
     killing: Killing | None = None
     given_up: bool = False
-    """What was killed is not gone, and the node leaves without it."""
+    """Killed processes are not gone, and the node leaves without them."""
     closing: Outcome | None = None
     """No further round is wanted, and how the job ends unless the present one succeeds."""
     outcome: Outcome | None = None
@@ -317,7 +317,7 @@ class NodeState(Struct):
 
     @property
     def workers(self) -> dict[int, WorkerHere]:
-        """Those of the last round, by local rank, until all their processes are gone."""
+        """The workers of the last round, by local rank, until all their processes are gone."""
         return {} if self.round is None else self.round.workers
 
     @property
@@ -345,12 +345,12 @@ def running_round(state: NodeState, number: int) -> RoundHere | None:
 
 
 def has_succeeded(state: NodeState) -> bool:
-    """Whether all workers of a round that still runs have exited well, because they were done."""
+    """Whether all workers of a running round have exited well, because they were done."""
     return _all_exited_well(state) and not any(one.was_asked for one in state.workers.values())
 
 
 def has_left(state: NodeState) -> bool:
-    """Whether all workers of a round that runs have exited well, but only to let somebody go."""
+    """Whether all workers of a running round have exited well, but only to let a node leave."""
     return _all_exited_well(state) and bool(state.workers) and not has_succeeded(state)
 
 
@@ -456,7 +456,7 @@ def _timer(state: NodeState, event: NodeTimerFired, now: float) -> Effects:
             return [] if link.connected or phase is Phase.CLOSING else dial(state)
         case Timer.SEEK if link.contact is Contact.DIALLING:
             return lost(state, "no node is the coordinator yet", False, now)
-        case Timer.LOCK if state.lock_pending:  # The disk does not answer: go without.
+        case Timer.LOCK if state.lock_pending:  # The disk does not answer: go on without a lock.
             state.lock_pending = False
             return ready(state)
         case Timer.UNFIT if phase is Phase.PREPARING:
@@ -465,7 +465,7 @@ def _timer(state: NodeState, event: NodeTimerFired, now: float) -> Effects:
             return leave(state, state.leaving.draining_by)
         case Timer.WITHHOLD:
             return _withheld_long_enough(state)
-        # What is left waits for workers to die of a kill, and nobody kills where they are foreign.
+        # Only killed workers are waited for, and foreign workers are not killed.
         case Timer.GRACE if not state.foreign:
             return _grace_over(state)
         case Timer.UNKILLABLE if state.killing is not None and not state.foreign:
@@ -473,7 +473,7 @@ def _timer(state: NodeState, event: NodeTimerFired, now: float) -> Effects:
     return []
 
 
-# Getting ready: a node joins, or says that its old round is over, only when it holds an endpoint
+# Getting ready: a node joins, or reports the end of its old round, only when it holds an endpoint
 # for the next master and knows how its workers will start.
 
 
@@ -512,7 +512,7 @@ def _started(state: NodeState, event: NodeStarted) -> Effects:
 
 
 def _ended_found(state: NodeState, event: EndedFound) -> Effects:
-    """Tell the coordinator, and those who may become it."""
+    """Tell the coordinator and its successors."""
     known = {one.node for one in state.ended}
     new = tuple(one for one in event.members if one.node not in known)
     state.ended = (*state.ended, *new)[-ENDED_TOLD:]
@@ -523,7 +523,7 @@ def _ended_found(state: NodeState, event: EndedFound) -> Effects:
 
 
 def ready_to_start(state: NodeState, mode: StartMode) -> Effects:
-    """It is known how workers start: nothing else is needed from whatever prepared that."""
+    """The way in which workers start is known: nothing else is needed from its preparation."""
     state.start_mode = mode
     return [*reserve(state), *ready(state)]
 
@@ -549,7 +549,7 @@ def reserve(state: NodeState) -> Effects:
 
 
 def ready(state: NodeState) -> Effects:
-    """Join, or say that the old round is over, once nothing is missing any more."""
+    """Join, or report the end of the old round, once everything is ready."""
     if state.endpoint is None or state.start_mode is None or state.lock_pending:
         return []
     round = state.round
@@ -569,10 +569,10 @@ def ready(state: NodeState) -> Effects:
 
 # The link to the coordinator. A node obeys only the highest term it has heard of. Its lease counts
 # from when it sent the last heartbeat that was answered; the spawner keeps the deadline, so that it
-# holds whether or not the agent is awake. A link that breaks, or on which nothing is answered, is
+# holds whether or not the agent is awake. A broken link, or one without answers, is
 # dialled again, soon at first and then less often, while workers go on as long as the lease lasts.
-# Every dial ends: by reaching somebody, by a loss, or when it has taken too long; and without
-# contact for `join_timeout` the node gives up. On every new connection it reports all that counts.
+# Every dial ends: by reaching a coordinator, by a loss, or when it has taken too long; and without
+# contact for `join_timeout` the node gives up. On every new connection it reports its whole state.
 
 
 def accept_term(state: NodeState, term: Term) -> bool:
@@ -591,7 +591,7 @@ def reached(state: NodeState, hosting: bool, now: float) -> Effects:
         effects.append(Say("reached the coordinator"))
     link.without_contact_since, link.attempts = None, 0
     if link.lease is not None:
-        link.lease.forget()  # Nobody answers any more what was sent on another connection.
+        link.lease.forget()  # Heartbeats of another connection get no answer any more.
         number = link.lease.heartbeat(now)
     effects.append(Report(greeting(state, now, number)))
     if number:
@@ -604,13 +604,13 @@ def lost(state: NodeState, reason: str, permanent: bool, now: float) -> Effects:
     """Dial again in a moment, or give up."""
     link, draining_by = state.link, state.leaving.draining_by
     if link.contact is Contact.NONE:
-        return []  # It is known already, or was never wanted.
+        return []  # The loss is known already, or the link was never wanted.
     link.contact = Contact.NONE
     if state.phase in (Phase.CLOSING, Phase.FINISHED):
         return []
     in_vain = state.phase is Phase.RUNNING and (permanent or may_leave_now(state))
     if draining_by is not None and in_vain:
-        return leave(state, draining_by)  # Nobody is there to let us out.
+        return leave(state, draining_by)  # No coordinator is there to release the node.
     if link.without_contact_since is None:
         link.without_contact_since = now
     limit_s = state.config.timeouts.join_s
@@ -641,7 +641,7 @@ def _redial_delay(state: NodeState) -> float:
 
 
 def dial(state: NodeState) -> Effects:
-    """Look for the coordinator, for a while: nobody may answer."""
+    """Search for the coordinator, for a while: none may answer."""
     state.link.contact = Contact.DIALLING
     if state.config.max_nodes == 1:
         return [Dial()]
@@ -657,7 +657,7 @@ def send_heartbeat(state: NodeState, now: float) -> Effects:
 
 
 def heartbeat_due(state: NodeState, now: float) -> Effects:
-    """Send the next one; hang up if nothing has been answered for too long."""
+    """Send the next heartbeat; hang up if none has been answered for too long."""
     lease = state.link.lease
     if not state.link.connected or lease is None:
         return []
@@ -759,7 +759,7 @@ def _run(state: NodeState, message: messages.RunRound, now: float) -> Effects:
     if state.phase is not Phase.WAITING or assignment.round <= state.last_round:
         return []
     if link.lease is not None and not link.lease.good(now):
-        # Nobody would be sure when our workers must have ended: not a member after all. The
+        # It would be unknown when our workers must have ended: not a member after all. The
         # heartbeat goes first, so that the next offer finds a lease.
         assert state.endpoint is not None, "a node without an endpoint was waiting"
         stopped = Report(messages.RoundStopped(assignment.round, (), state.endpoint, ran=False))
@@ -789,7 +789,7 @@ def _worker_started(state: NodeState, event: WorkerStarted) -> Effects:
     worker.pid = event.pid
     if state.phase is Phase.RUNNING or worker.status is not None:
         return []
-    # It was started in a round that is being stopped: it gets what the others got.
+    # It was started in a round that is being stopped: it gets the same signals as the others.
     if state.killing is not None:
         return [KillEverything(state.last_round)]
     return [SignalWorkers(state.leaving.signal or signal.SIGTERM, (event.local_rank,))]
@@ -818,7 +818,7 @@ def _step_reported(state: NodeState, event: StepReported) -> Effects:
     if worker is None:
         return []
     if not 0 <= event.step <= NUMBER_MOST:
-        return []  # No step of anything, and nothing that could be sent.
+        return []  # No rank has this step, and no message could be sent.
     worker.step = event.step
     if state.furthest_step is not None and event.step <= state.furthest_step:
         return []
@@ -846,7 +846,7 @@ def _lease_ran_out(state: NodeState) -> Effects:
     if state.leaving.draining_by is not None:
         return leave(state, state.leaving.draining_by)
     if not alive(state) and not round.failures:
-        return []  # All have succeeded: what is done needs no lease, and is told when it can be.
+        return []  # All have succeeded: finished work needs no lease.
     state.phase = Phase.STOPPING
     round.stopped_by_us = True
     round.lease_ended = not round.failures
@@ -868,12 +868,12 @@ def _stop_round(state: NodeState, message: messages.StopRound) -> Effects:
         leaving.let_out = True
         return leave(state, leaving.draining_by)
     if state.closing is not None and has_succeeded(state):
-        return depart(state)  # Nobody will run anything here again.
+        return depart(state)  # No further round will run here.
     state.phase = Phase.STOPPING
     stopped = [one for each in state.features for one in each.before_stop(state, message)]
     stopped = stopped or stop_workers(state, signal.SIGTERM)
     if link.lease is None or link.hosting:
-        return stopped  # The coordinator speaks here, too, and will have judged it in a moment.
+        return stopped  # The coordinator runs here, too, and will have judged it in a moment.
     # Of those that failed, one may be stuck in the kernel, and still there.
     left = [local_rank for local_rank in alive(state) if local_rank not in round.failures]
     reason = on_itself(message.reason, message.about, state.name)
@@ -882,7 +882,7 @@ def _stop_round(state: NodeState, message: messages.StopRound) -> Effects:
 
 
 def _all_gone(state: NodeState, event: AllGone) -> Effects:
-    """It comes once for each time that it was asked for, and may be about an earlier round."""
+    """The answer comes once for each request, and may be about an earlier round."""
     if event.round != state.last_round:
         return []
     if state.phase is Phase.CLOSING:
@@ -921,7 +921,7 @@ def worker_failed(state: NodeState, worker: WorkerHere, event: WorkerExited, now
 
 
 def _withheld_long_enough(state: NodeState) -> Effects:
-    """The moment is over in which a signal to the whole node would have come here, too."""
+    """The wait is over in which a signal to the whole node would have come here, too."""
     round = state.round
     if round is None or not round.withholds_failures:
         return []
@@ -942,7 +942,7 @@ def _report_failures(state: NodeState, round: RoundHere) -> Effects:
 
 
 def _excuse(round: RoundHere, number: int | None) -> bool:
-    """Note that those who died of this signal were stopped; whether anybody did."""
+    """Mark workers that died of this signal as stopped; return whether there are any."""
     died = [rank for rank, one in round.failures.items() if one.status.signal == number]
     for rank in died:
         round.failures[rank] = replace(round.failures[rank], stopped_by_us=True)
@@ -987,8 +987,8 @@ def _failure(
 def _failed_on_its_own(state: NodeState, event: WorkerExited) -> bool:
     """Whether a worker that we were stopping ended of something else than that.
 
-    One that has left an exception had failed already: its peers may notice while it still ends,
-    and it is stopped for their failure then.
+    A worker that has left an exception had failed already: its peers may notice while it still
+    ends, and it is stopped for their failure then.
     """
     if event.error.message or event.status.signal is None:
         return bool(event.error.message)
@@ -998,15 +998,15 @@ def _failed_on_its_own(state: NodeState, event: WorkerExited) -> bool:
 
 # Being asked to leave.
 #
-# 1. A signal of `--drain-signals` is a drain: the node asks, once, to be let out of its round. If
-#    no worker can save, and the coordinator is out of reach or the job is this node's alone, it
+# 1. A signal of `--drain-signals` is a drain: the node asks, once, to be released from its round.
+#    If no worker can save, and the coordinator is out of reach or the job is this node's alone, it
 #    leaves at once; so it does on any other signal, and on a second one (`core.policy.signals`).
 #    Workers that listen may save for as long as there is time and the lease lasts.
 # 2. Some schedulers send the signal to every process below the agent as well. A worker that dies of
 #    it has not failed: its node was asked to leave. Such a round cannot go on, so the node leaves.
 # 3. An operator may ask as well (`holdfast drain`). That is the drain of rule 1.
 # 4. The two may come in any order. So the failure of a worker that died of such a signal is
-#    withheld for a moment, with all that fails here after it (`worker_failed`).
+#    withheld for a moment, with all later failures on this node (`worker_failed`).
 
 
 def signalled(state: NodeState, number: int, now: float) -> Effects:
@@ -1030,7 +1030,7 @@ def signalled(state: NodeState, number: int, now: float) -> Effects:
 
 
 def leave_asked(state: NodeState, by: str, now: float) -> Effects:
-    """Somebody wants this node to leave, and sent no signal."""
+    """A request to leave, without a signal."""
     leaving = state.leaving
     is_leaving = leaving.draining_by is not None or leaving.signal is not None
     if is_leaving or state.phase is Phase.CLOSING:
@@ -1043,7 +1043,7 @@ def leave_asked(state: NodeState, by: str, now: float) -> Effects:
 
 
 def _ask_to_leave(state: NodeState, number: int, words: tuple[str, str], now: float) -> Effects:
-    """Ask the coordinator to be let out of the round, now or as soon as it can be reached."""
+    """Ask the coordinator to release the node from the round, now or once it can be reached."""
     what, reason = words
     times = state.config.timeouts
     state.leaving.draining_by, state.leaving.save_until = number, now + times.save_s
@@ -1057,13 +1057,13 @@ def _ask_to_leave(state: NodeState, number: int, words: tuple[str, str], now: fl
 
 
 def wait_to_leave(state: NodeState, save_s: float) -> WakeNode:
-    """Leave unless it is let out in this time."""
+    """Leave unless released in this time."""
     patience_s = max(save_s, state.config.timeouts.drain_s) + DRAIN_MARGIN_S
     return WakeNode(Timer.DRAIN, patience_s)
 
 
 def _can_ask(state: NodeState) -> bool:
-    """Once, and where workers can save, or somebody can say when it suits."""
+    """Once, and where workers can save, or a coordinator can choose the time."""
     if state.leaving.draining_by is not None or state.phase is not Phase.RUNNING:
         return False
     return not may_leave_now(state) or (state.link.lease is not None and state.link.connected)
@@ -1074,15 +1074,15 @@ def may_leave_now(state: NodeState) -> bool:
 
 
 def asks_to_leave(state: NodeState, number: int) -> bool:
-    """Whether this signal is one by which a node is asked to leave."""
+    """Whether this signal asks the node to leave."""
     return signal_name(number) in state.config.drain_signals
 
 
 def _note_job_continues(state: NodeState, job_continues: bool) -> None:
-    """Others stay when this node goes, or all of them have to. It may be on its way already.
+    """Other nodes stay when this one goes, or all have to go. It may be on its way already.
 
     For a node that has not asked, it is about the leaving of another, and this node is one of
-    those who stay: asked to leave a moment later, it cannot say that anybody does.
+    those that stay: asked to leave a moment later, it cannot say that any node does.
     """
     leaving, outcome = state.leaving, state.outcome
     has_asked = leaving.draining_by is not None or leaving.signal is not None
@@ -1098,7 +1098,7 @@ def _who_was_asked(state: NodeState, number: int) -> Literal["", "node", "job"]:
 
 
 def leave(state: NodeState, number: int, why: str = "") -> Effects:
-    """Pass the signal on, give the workers their grace, and go; `why` if none was received."""
+    """Pass the signal on, give the workers their grace, and leave; `why` if there was no signal."""
     leaving = state.leaving
     leaving.signal = number
     why = why or leaving.asked_by
@@ -1122,7 +1122,7 @@ def leave(state: NodeState, number: int, why: str = "") -> Effects:
 
 
 def _others_wait(state: NodeState) -> Effects:
-    """The user who ends one node of a job that needs all may believe to have ended the job."""
+    """A user who ends one node of a job that needs all may believe to have ended the job."""
     others = state.round.assignment.group_size - 1 if state.round is not None else 0
     is_member = state.link.lease is not None and state.phase is Phase.RUNNING
     if not is_member or not 0 < others < state.config.min_nodes:
@@ -1130,7 +1130,7 @@ def _others_wait(state: NodeState) -> Effects:
     return [Say(node_texts.others_wait(others, state.config.timeouts.join_s))]
 
 
-# Stopping what runs.
+# Stopping.
 
 
 def stop_workers(state: NodeState, with_signal: int) -> Effects:
@@ -1150,15 +1150,15 @@ def _grace_over(state: NodeState) -> Effects:
         return []
     ranks = [state.workers[local_rank].rank for local_rank in running]
     said = Say(node_texts.not_stopped(ranks, state.config.timeouts.shutdown_s))
-    # A zygote that has not forked all this time does not fork at all, and what it may still fork
-    # would be waited for.
+    # A zygote that has not forked all this time does not fork at all; a late fork would still be
+    # waited for.
     is_warm = state.start_mode is not None and state.start_mode.warm
     hangs = state.phase is Phase.STOPPING and is_warm and bool(unstarted(state))
     return [said, *([KillZygote()] if hangs else []), *kill(state)]
 
 
 def kill(state: NodeState) -> Effects:
-    """The grace is over, or nobody is left to need it: nothing below us survives this."""
+    """The grace is over, or not needed: nothing below the spawner survives this."""
     if state.killing is not None:
         return []
     state.killing = Killing()
@@ -1171,7 +1171,7 @@ def _unkillable(state: NodeState) -> WakeNode:
 
 
 def _not_gone(state: NodeState, killing: Killing) -> Effects:
-    """Ask what is still there; a spawner that does not answer is killed; then go on without."""
+    """Ask for the remaining processes; kill a spawner that does not answer; then go on without."""
     killing.unanswered += 1
     if killing.unanswered == 1:
         return [ListStuck(), _unkillable(state)]
@@ -1183,7 +1183,7 @@ def _not_gone(state: NodeState, killing: Killing) -> Effects:
 def give_up(
     state: NodeState, processes: tuple[str, ...], forbidden: tuple[str, ...] = ()
 ) -> Effects:
-    """SIGKILL was sent, so they execute nothing more; but what they hold is not free.
+    """Killed processes are still there: they execute nothing more, but keep their resources.
 
     Those that are `forbidden` to us may well go on.
     """
@@ -1203,7 +1203,7 @@ def give_up(
     left = Report(messages.NodeLeft(cut(reason), failures=failed, kind=kind))
     if state.link.lease is None:
         return [*said, left]
-    # The others go on; nobody will tell us of an end that is ours alone.
+    # The other nodes go on; no message will come of an end that is ours alone.
     found = Blame(kind, state.name, "certain", cut(reason))
     state.outcome = Outcome("failed", reason, 1, blame=found)
     return [*said, left, *finish(state)]
@@ -1222,9 +1222,9 @@ def close(state: NodeState, outcome: Outcome) -> Effects:
 
 
 def leave_unfit(state: NodeState) -> Effects:
-    """The node did not pass its check: it goes, and the coordinator, if it was reached, is told.
+    """The node failed its check: it leaves, and tells the coordinator, if it was reached.
 
-    A job that can do without it goes on; where it cannot, whoever placed this node should know.
+    A job that can do without it goes on; otherwise the scheduler of this node should know.
     """
     reason = f"{state.name} stays out: {state.unfit}"
     elastic = state.config.min_nodes < state.config.max_nodes
@@ -1233,7 +1233,7 @@ def leave_unfit(state: NodeState) -> Effects:
 
 
 def closing_asked(state: NodeState, outcome: Outcome) -> Effects:
-    """Pass it on; until the job is over it is told again on every new connection."""
+    """Report it; repeat the report on every new connection until the job is over."""
     if state.closing is not None or state.phase is Phase.CLOSING:
         return []
     state.closing = replace(outcome, reason=cut(outcome.reason))
@@ -1241,7 +1241,7 @@ def closing_asked(state: NodeState, outcome: Outcome) -> Effects:
 
 
 def released(state: NodeState) -> Effects:
-    """Go, and let the others go on; a node that hosts the coordinator stays until all are done."""
+    """Leave, and let the others go on; the host of the coordinator stays until all are done."""
     if state.phase is Phase.CLOSING:
         return []
     if not has_succeeded(state):
@@ -1250,13 +1250,13 @@ def released(state: NodeState) -> Effects:
 
 
 def depart(state: NodeState) -> Effects:
-    """The node's part is done, whatever becomes of the others."""
+    """The node's part is done, whatever the state of the others."""
     state.outcome = Outcome("succeeded", f"all workers on {state.name} succeeded", 0)
     return finish(state)
 
 
 def launcher_lost(state: NodeState) -> Effects:
-    """Nobody waits for the results any more: no grace, the end."""
+    """No result is waited for any more: end without grace."""
     if state.outcome is None:
         state.outcome = Outcome("interrupted", "the process that launched the job is gone", 1)
     state.phase = Phase.CLOSING
@@ -1277,7 +1277,7 @@ def spawner_lost(state: NodeState, reason: str, left: tuple[str, ...] = ()) -> E
 
 
 def finish(state: NodeState) -> Effects:
-    """The last effect of every life. Every way here has an outcome."""
+    """The last effect of every life. Every way to it sets an outcome."""
     assert state.outcome is not None, "an agent finished without an outcome"
     state.phase = Phase.FINISHED
     effects = [one for each in state.features for one in each.finishing(state)]
@@ -1292,7 +1292,7 @@ def finish(state: NodeState) -> Effects:
 
 
 def broken_invariants(state: NodeState) -> Iterator[str]:
-    """What should be true after every step and is not, in words. The simulator asks each time."""
+    """The broken invariants, in words. The simulator checks after every step."""
     phase, round = state.phase, state.round
     if phase is Phase.RUNNING and not state.workers:
         yield "a round runs without workers"

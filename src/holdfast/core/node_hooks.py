@@ -1,7 +1,7 @@
-"""What a feature may add to a node's machine, hook by hook.
+"""The hooks by which a feature extends a node's machine.
 
 The kernel (`core.node`) knows no feature: it calls these, in the order of `NodeState.features`.
-Each hook does nothing unless a feature overrides it. What a feature knows of a round it makes anew
+Each hook does nothing unless a feature overrides it. A feature makes its state of a round anew
 when the round starts.
 """
 
@@ -25,10 +25,10 @@ class NodeFeature(Struct):
     """A part of a node beside its kernel, with a state of its own."""
 
     TAKES: ClassVar[tuple[type[Record] | str, ...]] = ()
-    """The events, messages of the coordinator and timers that are its own."""
+    """The events, messages of the coordinator and timers that this feature handles."""
 
     def take(self, state: NodeState, event: NodeEvent | ToNode, now: float) -> Effects:
-        """An event, a message or a timer of its own has come."""
+        """Handle an event, a message or a timer of its own."""
         raise NotImplementedError
 
     def started(self, state: NodeState, event: NodeStarted) -> Effects:
@@ -49,7 +49,7 @@ class NodeFeature(Struct):
         return []
 
     def is_excused(self, state: NodeState, failure: Failure) -> bool:
-        """Whether a worker died of what this feature did to it, and has not failed."""
+        """Whether a worker died of this feature's doing, and has not failed."""
         return False
 
     def may_leave_now(self, state: NodeState) -> bool:
@@ -57,7 +57,7 @@ class NodeFeature(Struct):
         return True
 
     def before_stop(self, state: NodeState, message: StopRound) -> Effects:
-        """Effects, where the feature stops the workers itself, a little later; else none."""
+        """Effects, if the feature stops the workers itself, a little later; else none."""
         return []
 
     def finishing(self, state: NodeState) -> Effects:

@@ -1,8 +1,8 @@
 """Events and effects of a node's machine (`core.node`).
 
 Events, in the past tense, come from the node's shell or from the coordinator. Effects, in the
-imperative, are carried out by the shell; one that completes comes back as an event. Those that
-another machine of the node takes, or asks for, are in `core.border`.
+imperative, are carried out by the shell; one that completes comes back as an event. Those shared
+with another machine of the node are in `core.border`.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from holdfast.core.protocol.model import (
     Record,
 )
 
-# Events: what happened on this node.
+# Events on this node.
 
 
 class NodeStarted(Record, frozen=True):
     """The shell is up.
 
     `preload` are the steps that a zygote should do (see `processes.zygote.preload`); `cold` says
-    why none is used. The others are remembered from an earlier job of the program: what its workers
-    imported late, what cannot be imported ahead and why, and what the program had set by then.
+    why none is used. The others are remembered from an earlier job of the program: its late
+    imports, modules that cannot be imported ahead and why, and the variables set by then.
     """
 
     preload: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class NodeStarted(Record, frozen=True):
     avoid: dict[str, str] = field(default_factory=dict)
     under: dict[str, tuple[str, ...]] = field(default_factory=dict)
     foreign: bool = False
-    """Somebody else runs the workers: they are asked to end, and never killed from here."""
+    """The caller runs the workers: they are asked to end, and never killed from here."""
     notes: bool = False
     """A `LivenessLockTaken` will follow."""
     unfit: str = ""
@@ -67,7 +67,7 @@ class EndedFound(Record, frozen=True):
 
     nodes: tuple[str, ...]
     members: tuple[EndedMember, ...] = ()
-    """Those of them that were in a round."""
+    """Those of them that had a seat in a round."""
 
 
 class StoreFailed(Record, frozen=True):
@@ -85,10 +85,10 @@ class SpawnerReady(Record, frozen=True):
 
 
 class ZygoteReady(Record, frozen=True):
-    """The zygote has done these steps, has what is imported late, and can fork workers.
+    """The zygote has done these steps and imports, and can fork workers.
 
-    Where a module needs what only a worker has, it waits in the middle of its import: `stopped_in`
-    are the modules that are being imported there, innermost first.
+    Where a module can only be imported in a worker, it waits in the middle of its import:
+    `stopped_in` are the modules that are being imported there, innermost first.
     """
 
     preloaded: tuple[str, ...]
@@ -119,13 +119,13 @@ class ModulesUnfit(Record, frozen=True):
 
 
 class ImportsLearned(Record, frozen=True):
-    """Workers have imported these after they began, which is new."""
+    """Workers have imported these after they began, for the first time."""
 
     modules: tuple[str, ...]
     under: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Environment variables that the program had set before, where that makes a difference."""
     too_early: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """What was imported ahead and used variables that the program then set, and which."""
+    """Modules imported ahead that used variables which the program set later, and which."""
 
 
 class ImportLeft(Record, frozen=True):
@@ -150,7 +150,7 @@ class WorkerStarted(Record, frozen=True):
 
 
 class WorkerExited(Record, frozen=True):
-    """A worker's process has ended, and what it left behind has been read."""
+    """A worker's process has ended, and its remaining output has been read."""
 
     round: int
     local_rank: int
@@ -163,7 +163,7 @@ class WorkerExited(Record, frozen=True):
     wall_time: float = 0.0
     """Seconds since 1970 on this host's clock, for people."""
     versions: str = ""
-    """Of packages that workers here get, where there are other nodes to compare with."""
+    """Versions of packages here, where there are other nodes to compare with."""
 
 
 class StepReported(Record, frozen=True):
@@ -173,34 +173,34 @@ class StepReported(Record, frozen=True):
     local_rank: int
     step: int
     age_s: float = 0.0
-    """How long ago it did so."""
+    """Seconds since it did so."""
 
 
 class StallFound(Record, frozen=True):
-    """All workers of this node have stalled for longer than they may (`core.policy.hangs`)."""
+    """All workers of this node have stalled for too long (`core.policy.hangs`)."""
 
     round: int
     words: str
     """How long, and where they are."""
     file: str = ""
-    """Where their stacks are, in full."""
+    """The path of their full stacks."""
     suspect: int = 0
-    """The rank that is most likely the cause, as far as this node knows."""
+    """The rank that is the most likely cause, as far as this node knows."""
     places: tuple[FrameGroup, ...] = ()
     still_s: float = 0.0
     never_spoke: bool = False
-    """They never reported a step: the stall is told, and nothing more."""
+    """They never reported a step: the stall is only told of."""
     needs_cause: bool = False
-    """It is told only where it is known for which rank they wait."""
+    """It counts only if the rank for which they wait is known."""
 
 
 class WorkersLocated(Record, frozen=True):
-    """Running workers have told where they are, as far as they could."""
+    """Running workers have been located, as far as possible."""
 
     round: int
     places: tuple[FrameGroup, ...] = ()
     file: str = ""
-    """With their stacks in full; empty where nothing could be kept."""
+    """The path of their full stacks; empty if they could not be kept."""
 
 
 class StallOver(Record, frozen=True):
@@ -217,11 +217,11 @@ class WorkerStuck(Record, frozen=True):
     words: str
     """What follows its name: "is stuck in the kernel for 30 s: it waits for …"."""
     ends: bool = False
-    """It counts as failed: nobody waits for it any longer."""
+    """It counts as failed: it is not waited for any longer."""
 
 
 class StragglerFound(Record, frozen=True):
-    """A worker has been slower than the others of this node for long."""
+    """A worker has been slower than the others of this node for some time."""
 
     round: int
     words: str
@@ -240,7 +240,7 @@ class SaveAnswered(Record, frozen=True):
     answer: SavingAnswer
     step: int = NO_STEP
     serial: int = 1
-    """Of the `ShowSaving` that it answers."""
+    """The number of the `ShowSaving` that it answers."""
 
 
 class DeadlineMissed(Record, frozen=True):
@@ -254,7 +254,7 @@ class DeadlineMissed(Record, frozen=True):
     """Where the worker is."""
     file: str = ""
     is_final: bool = False
-    """It is the whole job's: another round would miss it, too."""
+    """The deadline is the whole job's: another round would miss it, too."""
 
 
 class Unexited(Record, frozen=True):
@@ -262,18 +262,18 @@ class Unexited(Record, frozen=True):
 
     local_rank: int
     place: str = ""
-    """Where it is, in words, if that is known."""
+    """Its location, in words, if known."""
     is_finalizing: bool = False
     """Its main thread was past the end of the program."""
 
 
 class UnexitedFound(Record, frozen=True):
-    """Workers that have not exited, though others have finished, and where they are."""
+    """Workers that have not exited, though others have finished, with their locations."""
 
     round: int
     workers: tuple[Unexited, ...]
     file: str = ""
-    """With their stacks."""
+    """The path of their stacks."""
     ends: bool = False
 
 
@@ -281,15 +281,15 @@ class AllGone(Record, frozen=True):
     """No process of any round is left on this node."""
 
     round: int = 0
-    """The round of the `KillEverything`; 0 where the end of the lease has killed them."""
+    """The round of the `KillEverything`; 0 if the end of the lease has killed them."""
 
 
 class ProcessesStuck(Record, frozen=True):
-    """These were sent SIGKILL and are still there."""
+    """Killed processes are still there."""
 
     processes: tuple[str, ...]
     forbidden: tuple[str, ...] = ()
-    """Those of another user, to which not even SIGKILL could be sent."""
+    """Processes of another user, to which not even SIGKILL could be sent."""
 
 
 class SpawnerLost(Record, frozen=True):
@@ -301,11 +301,11 @@ class SpawnerLost(Record, frozen=True):
 
 
 class SpawnerEnded(Record, frozen=True):
-    """The spawner has ended as it was asked to; nothing is left below it."""
+    """The spawner has ended as requested; nothing is left below it."""
 
 
 class SignalReceived(Record, frozen=True):
-    """Somebody sent this signal to the agent."""
+    """The agent received this signal."""
 
     signal: int
 
@@ -331,7 +331,7 @@ class NodeTimerFired(Record, frozen=True):
 
 
 class CoordinatorReached(Record, frozen=True):
-    """There is a connection to the coordinator, or it lives in this very process."""
+    """There is a connection to the coordinator, or it runs in this very process."""
 
     hosting: bool = False
 
@@ -357,7 +357,7 @@ NodeEvent = (
 )  # fmt: skip
 
 
-# Effects: what the shell is to do.
+# Effects.
 
 
 class ReserveEndpoint(Record, frozen=True):
@@ -399,7 +399,7 @@ class KillZygote(Record, frozen=True):
 
 
 class RecordSeat(Record, frozen=True):
-    """Note the node's seat in its liveness lock; nothing waits for that."""
+    """Record the node's seat in its liveness lock; nothing waits for that."""
 
     instance: int
     round: int
@@ -407,7 +407,7 @@ class RecordSeat(Record, frozen=True):
 
 
 class RemoveLivenessLocks(Record, frozen=True):
-    """The job is over: nobody will ask this machine which nodes were on it."""
+    """The job is over: no later node will ask this machine about it."""
 
 
 class StartWorkers(Record, frozen=True):
@@ -419,7 +419,7 @@ class StartWorkers(Record, frozen=True):
 
 
 class LocateWorkers(Record, frozen=True):
-    """Ask running workers where they are; `WorkersLocated` follows."""
+    """Locate running workers; `WorkersLocated` follows."""
 
     round: int
 
@@ -434,21 +434,22 @@ class SignalWorkers(Record, frozen=True):
 
 
 class ShowSaving(Record, frozen=True):
-    """Have workers know that they are to save, until when on this host's clock, and at which step.
+    """Ask workers to save, until when on this host's clock, and at which step.
 
-    Without a step, those that say theirs wait for one. Those that listen answer (`SaveAnswered`).
+    Without a step, those that report theirs wait for one. Those that listen answer
+    (`SaveAnswered`).
     """
 
     until: float
     reason: str
     step: int | None = None
     serial: int = 1
-    """Tells one time to save from another."""
+    """The number of this save."""
     leaves: bool = True
 
 
 class HideSaving(Record, frozen=True):
-    """Have workers know that there is nothing to save any more."""
+    """Tell workers that there is nothing to save any more."""
 
 
 class CloseRound(Record, frozen=True):
@@ -462,7 +463,7 @@ class KillEverything(Record, frozen=True):
 
 
 class LookAtUnexited(Record, frozen=True):
-    """Find out where workers are that have not exited; `UnexitedFound` follows."""
+    """Locate workers that have not exited; `UnexitedFound` follows."""
 
     round: int
     ends: bool
@@ -481,7 +482,7 @@ class KillSpawner(Record, frozen=True):
 
 
 class HangUp(Record, frozen=True):
-    """Close a connection on which nothing is answered any more."""
+    """Close a connection on which no heartbeat is answered any more."""
 
 
 class SetDeadlines(Record, frozen=True):
@@ -499,7 +500,7 @@ class WakeNode(Record, frozen=True):
 
 
 class Report(Record, frozen=True):
-    """Tell the coordinator; lost where there is no connection."""
+    """Send a message to the coordinator; lost where there is no connection."""
 
     message: FromNode
 

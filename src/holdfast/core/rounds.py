@@ -8,17 +8,17 @@
 Rules
 Forming
 1. Ranks are complete before a round is announced, and it is announced only once it is written
-   down. If something ends it meanwhile, it is never announced, and what is said of it is ignored.
+   down. If something ends it meanwhile, it is never announced, and reports about it are ignored.
 2. Deciding whether to form is cheap: it happens after every event, and takes the same time for ten
    nodes as for ten thousand. Only forming itself goes through all of them, once.
 3. A wait is explained when its reason changes; a crowd that arrives is not counted aloud.
 4. Where ranks are fixed, the job waits for ranks, not for numbers, and says for which; a node
    whose rank is taken is told so, and stands by. Fixed ranks come with a fixed master: each node's
-   workers get its address and port as they were given on that node.
+   workers get its address and port as given on that node.
 Ending
-5. Ending is immediate and happens once: whatever comes later is noted, not acted on. Only an end
+5. Ending is immediate and happens once: later events are noted, not acted on. Only an end
    in order (a drain, newcomers, a request) waits until all workers that ask have saved.
-6. A member is done with when it says that nothing of the round is left on it (*back*, or *idle* if
+6. A member is exited when it reports that nothing of the round is left on it (*back*, or *idle* if
    it never ran anything), when it has left, or when it is proven to be gone, not when suspected.
 7. After the first success the round is closing: losing a node that has finished does not count.
 Judging
@@ -27,15 +27,15 @@ Judging
    the peers of a machine that dies fail first, and the loss is known later. So do the peers of a
    node that lost the coordinator and stopped its workers.
 10. Rounds in a row without progress end the job, whatever ended them. A group that was asked to
-    close ends with the round that it is in.
+    close ends with its present round.
 Takeover: a round that an earlier coordinator formed
 11. Its seats are known by number only, until their nodes report. Nothing forms before all have, or
     must be gone. When all have, and all still run, the round goes on and nobody notices.
 12. A member that died with the earlier coordinator, by proof, or left with it, is lost: the round
     ends at once, and waits for it no longer than for any node whose tether has ended.
-13. A round may have been written down without anybody having been told of it. When nodes report
-    that have not heard of it, and they are all of its members, it never ran: it is over.
-14. A member that is known to have succeeded is not waited for, and its loss is none.
+13. A round may have been written down without being announced. When nodes report that have not
+    heard of it, and they are all of its members, it never ran: it is over.
+14. A member that is known to have succeeded is not waited for, and its loss does not count.
 15. A member whose own machine proves its end (its liveness lock is free) is gone.
 """
 
@@ -100,18 +100,18 @@ if TYPE_CHECKING:
 Effects = list[CoordinatorEffect]
 
 ANNOUNCED_ARRIVALS = 8
-"""Up to this many nodes every arrival is told; beyond it, once in a while."""
+"""Up to this many nodes every arrival is printed; beyond it, only now and then."""
 ANNOUNCE_EVERY_S = 5.0
 DESCRIBED_NODES = 3
-"""How many nodes are asked for all that they know of their failures."""
+"""How many nodes are asked for all details of their failures."""
 STOP_MARGIN_S = 5.0
 EXPLAIN_AFTER_S = 1.0
-"""An end of a round that takes longer to be judged is explained before."""
+"""An end of a round that takes longer to be judged is explained first."""
 EXPLAIN_TAKEOVER_AFTER_S = 2.0
 """A takeover that lasts longer is explained: it looks like a hang."""
 WITHOUT_LEASE = "had lost the coordinator and stopped its workers"
 RESIGN_FROM = 3
-"""Of two nodes, one that is lost is half of them: that says nothing about who is cut off."""
+"""A majority needs more than two nodes: losing one of two says nothing about which is cut off."""
 ALL_SUCCEEDED = Outcome("succeeded", "all workers succeeded", 0)
 PROVEN_END = "all its processes have ended, as its machine confirms"
 ENDINGS: dict[EndingKind, tuple[str, str]] = {
@@ -121,7 +121,7 @@ ENDINGS: dict[EndingKind, tuple[str, str]] = {
     "newcomers": ("nodes wait, and there is room for them", "nothing"),
     "asked": ("somebody asked for it (`holdfast restart`, or `scale` to fewer nodes)", "nothing"),
 }
-"""What ends a round, and what it costs of the restart budget."""
+"""The reason why a round ends, and its cost in the restart budget."""
 
 
 def flatten(effects: Iterable[Effects]) -> Effects:
@@ -140,7 +140,7 @@ one (*idle*: without a lease, or because RunRound did not arrive), or it is lost
 
 
 class Seat(Struct):
-    """One place in a round, and what is known of the node that has it."""
+    """One seat in a round, and the state of its node."""
 
     rank: int
     status: SeatStatus = "member"
@@ -151,7 +151,7 @@ class Seat(Struct):
 
 
 class Seats(Struct):
-    """The seats of a round by group rank, with what is counted of them.
+    """The seats of a round by group rank, with counts of their states.
 
     Only the methods here change a seat.
     """
@@ -162,9 +162,9 @@ class Seats(Struct):
     succeeded: int = 0
     exited: int = 0
     suspected: set[str] = field(default_factory=set)
-    """Members that may be lost: kept up to date by `CoordinatorState.update_ready`."""
+    """Suspected members: kept up to date by `CoordinatorState.update_ready`."""
     known_roll: int | None = None
-    """Who the members are, as one number (`document.roll`), where that is known."""
+    """The set of members, as one number (`document.roll`), if known."""
 
     def __len__(self) -> int:
         return len(self.by_rank)
@@ -173,11 +173,11 @@ class Seats(Struct):
         return node in self.by_node
 
     def nodes(self) -> list[str]:
-        """Those that are known, by group rank."""
+        """Known members, by group rank."""
         return [seat.node for seat in self.by_rank if seat.status == "member"]
 
     def present(self) -> list[str]:
-        """Those of them that are neither lost nor gone by themselves."""
+        """Known members that are neither lost nor have left."""
         return [s.node for s in self.by_rank if s.status == "member" and s.exit != "gone"]
 
     def awaited(self) -> list[str]:
@@ -188,7 +188,7 @@ class Seats(Struct):
         return [seat.rank for seat in self.by_rank if seat.status == "unreported"]
 
     def is_present(self, node: str) -> bool:
-        """Whether the node is a member, and neither lost nor gone by itself."""
+        """Whether the node is a member, and neither lost nor has left."""
         seat = self.by_node.get(node)
         return seat is not None and seat.exit != "gone"
 
@@ -201,7 +201,7 @@ class Seats(Struct):
         return seat.exit if seat is not None else None
 
     def take(self, rank: int, node: str) -> None:
-        """The seat, whose node was not known, is this node's."""
+        """Give this node the seat, whose node was not known."""
         self.unreported -= self.by_rank[rank].status == "unreported"
         self.by_rank[rank] = self.by_node[node] = Seat(rank, node=node)
 
@@ -225,7 +225,7 @@ class Seats(Struct):
             self.give_up(rank)
 
     def roll(self) -> int:
-        """Who the members are, as one number; 0 where that cannot be said."""
+        """The set of members, as one number; 0 if not known."""
         if self.known_roll is None and len(self.by_node) == len(self.by_rank):
             self.known_roll = roll(self.by_node)
         return self.known_roll or 0
@@ -238,7 +238,7 @@ def seats_of(nodes: list[str]) -> Seats:
 
 
 def inherited_seats(written: Ledger) -> Seats:
-    """The seats of a round that another coordinator formed, of which nobody has reported yet."""
+    """The seats of a round that another coordinator formed, before any node has reported."""
     seats = [Seat(rank, "unreported") for rank in range(written.size)]
     for rank in written.done:
         seats[rank].status = "finished"
@@ -252,15 +252,15 @@ class MissingReports(Struct):
     """Not all nodes of a round have reported to the coordinator that took it over."""
 
     until: float
-    """When those that have not count as gone."""
+    """When unreported nodes count as gone."""
     held: bool = False
-    """An earlier coordinator may hold the leases of those that have not (`Ledger`)."""
+    """An earlier coordinator may hold the leases of unreported nodes (`Ledger`)."""
     reported: bool = False
-    """One that had not succeeded has: from then on an older coordinator holds no lease for long."""
+    """An unsucceeded member has reported: an older coordinator then holds no lease for long."""
 
 
 class DepartedLeader(Struct, frozen=True):
-    """The member that died with the earlier coordinator, and when nothing of it can be left."""
+    """The member that died with the earlier coordinator, and when all of its processes are gone."""
 
     node: str
     gone_at: float
@@ -274,9 +274,9 @@ class StopCause(Struct, frozen=True):
     about: str = ""
     """The name of the node with which the reason begins, if it does."""
     suspicion: bool = False
-    """It may turn out to be true, or not."""
+    """The reason is a suspicion, not a fact."""
     locate: bool = False
-    """Where the workers are that still run says more of it than those that failed."""
+    """The locations of running workers say more about it than the failures."""
 
 
 class Stop(Struct):
@@ -284,18 +284,18 @@ class Stop(Struct):
 
     cause: StopCause
     deadline: float
-    """When those that have not stopped lose their leases."""
+    """When members that have not stopped lose their leases."""
     has_run: bool = True
-    """Whether any node may have heard of the round; one that never ran gave nobody a seat."""
+    """Whether any node may have heard of the round; a round that never ran assigned no seats."""
     lost: str = ""
     """In words: the first member that was lost, or whose lease ended, before it had succeeded."""
     lost_hosts: set[str] = field(default_factory=set)
-    """Where members were that were proven to be gone before they had succeeded."""
+    """The locations of members that were proven gone before they had succeeded."""
     departed: DepartedLeader | None = None
     goes_on: bool = False
-    """Whether enough were left, when it was ended, who did not want to leave."""
+    """Whether enough members that did not want to leave were left when it was ended."""
     is_explained: bool = False
-    """Why it ends was said, since that takes long."""
+    """The reason was printed, since the end takes long."""
 
 
 class Round(Struct):
@@ -306,30 +306,30 @@ class Round(Struct):
     """Of the job, when it was formed; 0 where that is not known."""
     seats: Seats
     started_at: float
-    """Of one that forms, since when. Of a takeover it counts as begun when all must have
+    """When it began: to form, or in a takeover, at the time by which all members must have
     reported."""
     announced: bool = False
     """It was written down, and its members are told."""
     version: int = 0
-    """It is announced once this is written; 0 while that is not known yet."""
+    """The version with which it is announced once written; 0 while not known yet."""
     assignments: dict[str, Assignment] = field(default_factory=dict)
-    """What each member is told; nothing, where another coordinator told it."""
+    """The assignment of each member; empty if another coordinator announced the round."""
     note: str = ""
-    """What members are told of hosts that take no part (`core.features.quarantine`)."""
+    """The message to members about quarantined hosts (`core.features.quarantine`)."""
     missing: MissingReports | None = None
-    """Of a takeover, until all have reported."""
+    """Set in a takeover, until all have reported."""
     stop: Stop | None = None
     leaving: dict[str, float] = field(default_factory=dict)
-    """Members that want to leave, in the order in which they said so, and how long they wait."""
+    """Members that want to leave, in the order of their requests, and how long they wait."""
     done: set[int] = field(default_factory=set)
     """Seats of members that have succeeded and may be gone by the time of a takeover."""
     failures: dict[int, Failure] = field(default_factory=dict)
-    """By rank, the first that was heard of in front."""
+    """Failures by rank, the first heard in front."""
     described: int = 0
-    """How many nodes were asked for all that they know of their failures."""
+    """How many nodes were asked for all details of their failures."""
     furthest_step: int | None = None
     restart: str = ""
-    """Who asked for its end (`holdfast restart`): it comes when all have saved."""
+    """The operator who asked for its end (`holdfast restart`): it comes when all have saved."""
     saves: RoundSaves | None = None
     stalls: RoundStalls | None = None
 
@@ -344,13 +344,13 @@ class Round(Struct):
 
     @property
     def is_over(self) -> bool:
-        """Whether it stops, and nobody is waited for any more."""
+        """Whether it stops, and no member is waited for any more."""
         seats = self.seats
         return self.stop is not None and not seats.unreported and seats.exited == len(seats.by_node)
 
     @property
     def has_success(self) -> bool:
-        """Whether any member has succeeded, of those too of whom only the seat is known."""
+        """Whether any member has succeeded, including those of which only the seat is known."""
         return bool(self.seats.succeeded or self.done)
 
     @property
@@ -359,7 +359,7 @@ class Round(Struct):
 
     @property
     def staying(self) -> int:
-        """How many members are there, as far as they are known, and do not want to leave."""
+        """The number of known members that do not want to leave."""
         return len(self.seats.by_node) - self.seats.exited - len(self.leaving)
 
 
@@ -367,7 +367,7 @@ class Round(Struct):
 
 
 class RestartBudget(Struct):
-    """What failed so far, and how far the job got by then."""
+    """The failures so far, and the job's progress at each."""
 
     history: list[restarts.RoundFailure] = field(default_factory=list)
     fruitless: int = 0
@@ -381,20 +381,20 @@ class RestartBudget(Struct):
 
 
 class FormingWait(Struct):
-    """Since when the next round is waited for, and what was said of that."""
+    """The wait for the next round: its start, and its last explanation."""
 
     not_before: float = 0.0
     enough_since: float | None = None
     short_since: float | None = None
     newcomer_since: float | None = None
     note: str = ""
-    """What nodes are told with the next round that is announced (`core.features.quarantine`)."""
+    """The message to nodes with the next announced round (`core.features.quarantine`)."""
     reason: str = ""
     explained_at: float = 0.0
 
 
 class NodeLoss(Struct, frozen=True):
-    """With which node a round was lost."""
+    """The node with which a round was lost."""
 
     round: int
     node: str
@@ -402,16 +402,16 @@ class NodeLoss(Struct, frozen=True):
 
 
 class Group(Struct):
-    """Workers that run together, one round after the other, and how often they may fail."""
+    """Workers that run together, one round after the other, and their restart budget."""
 
     round: Round | None = None
     round_number: int = 0
     formed: int = 0
     """Rounds formed by this very coordinator."""
     former: tuple[str, ...] = ()
-    """The members of the last round by group rank: who has state, oldest first."""
+    """The members of the last round by group rank: those with state, oldest first."""
     holders: tuple[NodeInfo, ...] = ()
-    """Who last held each seat: a spare takes the seat of its own role only."""
+    """The last node on each seat: a spare takes the seat of its own role only."""
     budget: RestartBudget = field(default_factory=RestartBudget)
     wait: FormingWait = field(default_factory=FormingWait)
     loss: NodeLoss | None = None
@@ -419,7 +419,7 @@ class Group(Struct):
     closing: Outcome | None = None
     """A node wants no further round: how the job ends unless the present one succeeds."""
     limits: NodeLimits | None = None
-    """Between how many nodes it may have, where somebody asked for that while it ran."""
+    """The least and the greatest number of nodes, if an operator changed them."""
 
     def told_round(self, number: int, node: str) -> Round | None:
         """The present round, if it is that one and the node, a member, can have heard of it."""
@@ -440,7 +440,7 @@ def advance(state: CoordinatorState, now: float) -> Effects:
         if group.closing is not None:
             return state.close(group.closing)
         if state.config.max_nodes == 1 and not state.ready:
-            return []  # Nobody is waited for: the only node is getting ready.
+            return []  # The only node is still getting ready.
         return _form(state, now)
     if not current.is_running:
         return []
@@ -477,7 +477,7 @@ def _form(state: CoordinatorState, now: float) -> Effects:
 
 
 def _never_formed(group: Group, reason: str) -> Outcome:
-    """Too few were there: because one was lost, if one was."""
+    """Too few nodes: because one was lost, if one was."""
     if group.loss is None:
         return Outcome("not_formed", reason, exit_status.NOT_FORMED)
     found = group.loss.blame
@@ -486,10 +486,10 @@ def _never_formed(group: Group, reason: str) -> Outcome:
 
 
 def _candidates(state: CoordinatorState, now: float) -> tuple[int, float | None]:
-    """How many could sit now, and when the first of those who sit out may come back."""
+    """How many nodes could sit now, and when the first node that sits out may come back."""
     fixed = state.config.has_fixed_ranks
     if fixed and _is_gathering(state):
-        return len(state.ready), None  # At most so many, and far from enough.
+        return len(state.ready), None  # At most this many, and far from enough.
     all_may = not state.penalties and not _sitting_out(state, now)
     if not fixed and all_may and (len(state.roles) < 2 or not state.group.holders):
         return len(state.ready), None  # A seat is a role's only once one of that role held it.
@@ -499,7 +499,7 @@ def _candidates(state: CoordinatorState, now: float) -> tuple[int, float | None]
 
 
 def _seats_for(state: CoordinatorState, able: list[str]) -> int:
-    """How many of them would get a seat."""
+    """How many of these nodes would get a seat."""
     if state.config.has_fixed_ranks:
         return len(_by_rank(state, able))
     if len(state.roles) < 2 or len(able) < state.min_nodes:
@@ -508,13 +508,13 @@ def _seats_for(state: CoordinatorState, able: list[str]) -> int:
 
 
 def _next_return(state: CoordinatorState, now: float) -> float:
-    """When the first host of those that sit out may come back."""
+    """When the first host that sits out may come back."""
     pausing = (one.until for one in state.penalties.values() if now < one.until)
     return min((*pausing, *_sitting_out(state, now).values()))
 
 
 def _seated(state: CoordinatorState, able: list[str]) -> tuple[NodeInfo, ...]:
-    """Those of them who would get a seat, in the order of their ranks."""
+    """These nodes' members that would get a seat, in the order of their ranks."""
     if state.config.has_fixed_ranks:
         return tuple(_by_rank(state, able).values())
     seated = ranks.select(_arrived(state, able), state.group.holders, state.max_nodes)
@@ -527,9 +527,9 @@ def _arrived(state: CoordinatorState, nodes: list[str]) -> list[NodeInfo]:
 
 
 def _by_age_of_state(state: CoordinatorState) -> tuple[str, ...]:
-    """Who has state, the newest and oldest first: former members, then who ran before them.
+    """Nodes with state, the newest and oldest first: former members, then those that ran before.
 
-    A coordinator that took over between two rounds knows the former only by what they said.
+    A coordinator that took over between two rounds knows former members only by their reports.
     """
     former = set(state.group.former)
     others = [
@@ -541,7 +541,7 @@ def _by_age_of_state(state: CoordinatorState) -> tuple[str, ...]:
 
 
 def _able(state: CoordinatorState, now: float) -> list[str]:
-    """Who may sit: without those that sit out, as far as the job can do without them."""
+    """The candidates: without those that sit out, as far as the job can do without them."""
     able, out = _split_ready(state, now)
     for name in out:
         if _seats_for(state, able) >= state.min_nodes:
@@ -551,7 +551,7 @@ def _able(state: CoordinatorState, now: float) -> list[str]:
 
 
 def _split_ready(state: CoordinatorState, now: float) -> tuple[list[str], list[str]]:
-    """Who may sit, and who sits out: those whose time is over soonest in front."""
+    """The candidates, and those that sit out: the soonest to be over in front."""
     present = [name for name in state.ready if not state.is_paused(name, now)]
     out = _sitting_out(state, now)
     kept = [name for name in present if name in out]
@@ -559,7 +559,7 @@ def _split_ready(state: CoordinatorState, now: float) -> tuple[list[str], list[s
 
 
 def _sitting_out(state: CoordinatorState, now: float) -> dict[str, float]:
-    """Nodes that are ready and take no part for a while, and until when."""
+    """Ready nodes that sit out for a while, and until when."""
     out: dict[str, float] = {}
     for feature in state.features:
         out |= feature.sits_out(state, now)
@@ -606,7 +606,7 @@ def _explain_wait(state: CoordinatorState, reason: str, within_s: float, now: fl
 
 
 def _prepare(state: CoordinatorState, now: float) -> Effects:
-    """Settle who sits where, and have it written down."""
+    """Assign the seats, and have them written down."""
     group = state.group
     seated = _seated(state, _able(state, now))
     group.holders = ranks.seat_holders(group.holders, seated, state.max_nodes)
@@ -633,7 +633,7 @@ def _prepare(state: CoordinatorState, now: float) -> Effects:
 
 
 def _assignments(state: CoordinatorState, seated: tuple[NodeInfo, ...]) -> dict[str, Assignment]:
-    """What each of them will be told."""
+    """Each member's assignment."""
     assigned = ranks.assign(
         seated,
         round=state.group.round_number,
@@ -656,7 +656,7 @@ def _endpoint(state: CoordinatorState, node: str) -> Endpoint:
 
 
 def written(state: CoordinatorState, version: int, now: float) -> Effects:
-    """This version is written down: what waited for it may be told."""
+    """This version is written down: announce what waited for it."""
     current = state.group.round
     if current is None or current.announced or current.stop is not None:
         return []
@@ -675,12 +675,12 @@ def _announce(state: CoordinatorState, current: Round, now: float) -> Effects:
 
 
 def announcement(current: Round, node: str) -> RunRound:
-    """What a member is told of a round that was formed here."""
+    """The announcement to a member of a round that was formed here."""
     return RunRound(current.assignments[node], current.note)
 
 
 def stand_by(state: CoordinatorState, node: str, now: float) -> Effects:
-    """Say to a node that has no seat what it waits for."""
+    """Tell a node without a seat what it waits for."""
     current = state.group.round
     if node not in state.ready:
         return []  # It is still getting ready, or has an older round to stop.
@@ -705,7 +705,7 @@ def _no_seat(state: CoordinatorState, current: Round) -> str:
     return f"{runs} {state.max_nodes} nodes: standing by"
 
 
-# What ends a round in order.
+# Reasons to end a round in order.
 
 
 def _end_in_order(state: CoordinatorState, current: Round, cause: StopCause, now: float) -> Effects:
@@ -723,8 +723,8 @@ def may_end(state: CoordinatorState, current: Round, now: float) -> bool:
 
 
 def _cause_to_end(state: CoordinatorState, current: Round, now: float) -> StopCause | None:
-    """A restart was asked for, or the round has more nodes than it may, or there is room for those
-    that wait. These two wait while a feature keeps the round, as long as that may take."""
+    """A restart was requested, or the round has more nodes than it may, or there is room for nodes
+    that wait. The last two wait while a feature keeps the round, however long that takes."""
     if current.restart:
         return StopCause("asked", f"{current.restart} asked for a restart")
     if any(f.keeps_round(current, now) for f in state.features):
@@ -767,12 +767,12 @@ def _room_for_newcomers(state: CoordinatorState, current: Round, now: float) -> 
 
 
 def _is_the_last(group: Group, current: Round) -> bool:
-    """As far as can be told: admitting newcomers no longer pays."""
+    """Whether admitting newcomers no longer pays, as far as that can be known."""
     return group.closing is not None or current.has_success
 
 
 def _newcomers(state: CoordinatorState, current: Round, now: float) -> int:
-    """How many wait for whom there would be a seat, counting none that sits out."""
+    """How many nodes wait for which there would be a seat, without those that sit out."""
     waiting = list(state.ready)
     if state.ready and (state.penalties or _sitting_out(state, now)):
         waiting, _ = _split_ready(state, now)
@@ -788,7 +788,7 @@ def _newcomers(state: CoordinatorState, current: Round, now: float) -> int:
 
 
 def _is_gathering(state: CoordinatorState) -> bool:
-    """Many have come and many are missing: nobody is gone through at each arrival (rule 2)."""
+    """Many have come and many are missing: no scan at each arrival (rule 2)."""
     return ANNOUNCED_ARRIVALS < len(state.ready) < state.min_nodes - ANNOUNCED_ARRIVALS
 
 
@@ -797,7 +797,7 @@ def _by_rank(state: CoordinatorState, able: list[str]) -> dict[int, NodeInfo]:
 
 
 def _missing_ranks(state: CoordinatorState, after: str, now: float) -> str:
-    """In words, where ranks are fixed: which nobody has come for, and which two have."""
+    """In words, where ranks are fixed: the ranks without a node, and those with two."""
     if not state.config.has_fixed_ranks or _is_gathering(state):
         return ""
     able = _able(state, now)
@@ -814,7 +814,7 @@ def _missing_ranks(state: CoordinatorState, after: str, now: float) -> str:
 
 
 def _refused_rank(state: CoordinatorState, node: str) -> str:
-    """Why a node does not get the rank that it was started with; empty if nothing is wrong."""
+    """Why a node does not get the rank that it was started with; empty if it may."""
     info, size = state.members[node].info, state.max_nodes
     rank = info.rank_hint
     if rank is None:
@@ -829,7 +829,7 @@ def _refused_rank(state: CoordinatorState, node: str) -> str:
 
 
 def _displaced_by(state: CoordinatorState, node: str) -> Effects:
-    """Tell those who were ready sooner, and came later, that the rank is this node's."""
+    """Tell nodes that were ready sooner, and came later, that the rank is this node's."""
     if not state.config.has_fixed_ranks or _is_gathering(state):
         return []
     rank = state.members[node].info.rank_hint
@@ -839,7 +839,7 @@ def _displaced_by(state: CoordinatorState, node: str) -> Effects:
 
 
 def _holder(state: CoordinatorState, rank: int) -> NodeInfo | None:
-    """Who has this rank: in the round, or for the next one, as far as that can be said."""
+    """The node with this rank: in the round, or for the next one, as far as known."""
     current = state.group.round
     if current is not None:
         seat = current.seats.by_rank[rank] if rank < len(current.seats) else None
@@ -860,7 +860,7 @@ def end(state: CoordinatorState, current: Round, cause: StopCause, now: float) -
     current.stop = Stop(cause, deadline, has_run=current.announced, goes_on=goes_on)
     current.leaving = {}
     if not current.announced:
-        # Nobody was told to start, so nobody has to stop.
+        # No member was told to start, so none has to stop.
         for node in current.seats.awaited():
             _is_back(state, current, node)
         return []
@@ -879,14 +879,14 @@ def stop_order(current: Round) -> StopRound:
 
 
 def _enough_stay(state: CoordinatorState, current: Round) -> bool:
-    """Whether the job can do without those of its members that want to leave."""
+    """Whether the job can do without the members that want to leave."""
     return current.staying > 0 and current.staying + len(state.ready) >= state.min_nodes
 
 
 def end_for(
     state: CoordinatorState, current: Round, kind: EndingKind, what: tuple[str, str], now: float
 ) -> Effects:
-    """Stop it because of a node: `what` is its name, and what is with it."""
+    """Stop the round because of a node: `what` is its name, and a predicate."""
     return end(state, current, StopCause(kind, " ".join(what), what[0]), now)
 
 
@@ -917,7 +917,7 @@ def failed(state: CoordinatorState, node: str, message: WorkersFailed, now: floa
 
 
 def _ask_for_details(current: Round, node: str, failures: tuple[Failure, ...]) -> Effects:
-    """Ten thousand tracebacks at once would drown the heartbeats: a few nodes tell theirs."""
+    """Ten thousand tracebacks at once would drown the heartbeats: only a few nodes are asked."""
     known_in_full = not any(failure.brief for failure in failures)
     if known_in_full or current.described >= DESCRIBED_NODES:
         return []
@@ -963,7 +963,7 @@ def succeeded(state: CoordinatorState, node: str, message: WorkersSucceeded) -> 
 def _expect_exits(current: Round) -> Effects:
     """Half of the nodes have finished well, now: the others should soon.
 
-    A node that misses this, or comes back later, is told of nothing, and tells of nothing.
+    A node that misses this, or comes back later, is not told, and does not report.
     """
     seats = current.seats
     if seats.succeeded != (len(seats.by_node) + 1) // 2 or current.stop is not None:
@@ -973,7 +973,7 @@ def _expect_exits(current: Round) -> Effects:
 
 
 def _note_done(current: Round, node: str) -> None:
-    """Have it written down that nobody needs to wait for this member any more."""
+    """Have it written down that this member need not be waited for any more."""
     rank = current.seats.by_node[node].rank
     if len(current.done) < DONE_KEPT:
         current.done.add(rank)
@@ -1004,7 +1004,7 @@ def stopped(state: CoordinatorState, node: str, message: RoundStopped, now: floa
 def reported(
     state: CoordinatorState, current: Round, node: str, report: RoundReport, now: float
 ) -> Effects:
-    """A member has greeted again: take what it says about the present round."""
+    """A member has greeted again: take in its report on the present round."""
     member = state.members[node]
     member.round = 0 if report.condition == "stopped" else current.number
     effects: Effects = []
@@ -1033,7 +1033,7 @@ def suspected(state: CoordinatorState, node: str, reason: str, now: float) -> Ef
     current = state.group.round
     if current is None or node not in current.seats or current.seats.has_succeeded(node):
         return []
-    from holdfast.core.policy import kinds  # Here and below, because most jobs lose nobody.
+    from holdfast.core.policy import kinds  # Here and below, because most jobs lose no node.
 
     found = Blame(kinds.LOST_NODE, member.name, "unclear", cut(reason))
     _note_loss(state.group, current, node, found)
@@ -1043,7 +1043,7 @@ def suspected(state: CoordinatorState, node: str, reason: str, now: float) -> Ef
 
 
 def _resign(state: CoordinatorState, current: Round) -> Effects:
-    """When half of a round is out of reach, it may be we who are cut off."""
+    """When half of a round is out of reach, this node may be the one that is cut off."""
     size, silent = len(current.seats), len(current.seats.suspected)
     if state.embedded or size < RESIGN_FROM or 2 * silent < size:
         return []
@@ -1053,7 +1053,7 @@ def _resign(state: CoordinatorState, current: Round) -> Effects:
 def gone(
     state: CoordinatorState, node: str, reason: str, now: float, *, ended: bool = False
 ) -> Effects:
-    """Proof that nothing of the node runs any more; `ended` where its own machine told it."""
+    """No process of the node runs any more; `ended` if its own machine proved it."""
     member = state.remove(node)
     if member is None:
         return []
@@ -1071,8 +1071,8 @@ def gone(
 
 
 def _blame_for_end(name: str, ended: bool) -> Blame:
-    """A node whose processes have all ended was killed, or its machine started anew: its own kernel
-    told the end. Of one that is silent nobody can say whether it is its machine or the network."""
+    """A node whose processes have all ended was killed, or its machine restarted: its own kernel
+    proved it. For a silent node, either its machine or the network may be the cause."""
     from holdfast.core.policy import kinds
 
     if ended:
@@ -1113,14 +1113,14 @@ def _outcome_of_the_last(message: NodeLeft, name: str) -> Outcome:
     known = outcome.blame.kind if outcome.blame is not None else ""
     if message.kind in ("", known):
         return outcome
-    # What it says of itself explains what its workers died of.
+    # Its own reason explains the death of its workers.
     told = Blame(message.kind, name, "certain", message.reason)
     return replace(outcome, blame=told)
 
 
 def _note_loss(group: Group, current: Round, node: str, found: Blame) -> None:
-    """Name the first node of a round that is suspected, lost or leaves; what is learned of it later
-    replaces what was suspected. It is kept until another round runs: a job that never gets one ends
+    """Name the first node of a round that is suspected, lost or leaves; a later finding about it
+    replaces a suspicion. It is kept until another round runs: a job that never gets one ends
     because of it."""
     known = group.loss
     if known is not None and known.round == current.number and known.node != node:
@@ -1130,7 +1130,7 @@ def _note_loss(group: Group, current: Round, node: str, found: Blame) -> None:
 
 
 def _ranks_of(current: Round, node: str) -> str:
-    """Which workers went with it, where that is known."""
+    """The ranks that were lost with it, if known."""
     if node not in current.assignments:
         return ""
     first, last = (current.assignments[node].workers[n].rank for n in (0, -1))
@@ -1174,9 +1174,9 @@ def _penalise(state: CoordinatorState, host: str, now: float) -> None:
 
 
 def draining(state: CoordinatorState, node: str, message: NodeDraining, now: float) -> Effects:
-    """Let a node out of its round: once all have saved, if the job can do without it; else later.
+    """Release a node from its round: once all have saved, if the job can do without it; else later.
 
-    One that stops its workers already waits for nothing: those of the others hear of it at once.
+    One that already stops its workers waits for nothing: the other workers are told at once.
     """
     member = state.members.get(node)
     if member is None:
@@ -1202,15 +1202,15 @@ def draining(state: CoordinatorState, node: str, message: NodeDraining, now: flo
 
 
 def let_out(state: CoordinatorState, now: float) -> Effects:
-    """End the round for those who want to leave it, once enough others are there to go on.
+    """End the round to release nodes that want to leave, once enough others are there to go on.
 
-    Or none at all, as when the whole job is being ended: a replacement would join nobody. But not
-    while anybody saves.
+    Or none at all, as when the whole job is being ended: a replacement would join no node. But not
+    during a save.
     """
     current = state.group.round
     if current is None or current.stop is not None or not current.leaving:
         return []
-    node, until = next(iter(current.leaving.items()))  # Whoever asked first has waited longest.
+    node, until = next(iter(current.leaving.items()))  # The first to ask has waited longest.
     if current.announced and not may_end(state, current, now):
         return []
     if current.staying and not _enough_stay(state, current) and now < until:
@@ -1235,7 +1235,7 @@ def revoke_unstopped(state: CoordinatorState, now: float) -> Effects:
     """A node that does not stop its workers loses its lease, and is gone when that is over."""
     current = state.group.round
     if current is None or current.stop is None or state.config.max_nodes == 1:
-        return []  # A job of one node has no leases to lose, and nobody else to go on with.
+        return []  # A job of one node has no leases to lose, and no other node to go on with.
     if now < current.stop.deadline:
         state.deadlines["stop"] = current.stop.deadline
         return []
@@ -1252,7 +1252,7 @@ def revoke_unstopped(state: CoordinatorState, now: float) -> Effects:
 
 
 def reinstate(state: CoordinatorState, node: str) -> Effects:
-    """It has stopped its workers after all, late: that was all that was wanted of it."""
+    """It has stopped its workers after all, late: nothing more was required of it."""
     member = state.members[node]
     if not member.revoked:
         return []
@@ -1265,7 +1265,7 @@ def reinstate(state: CoordinatorState, node: str) -> Effects:
 
 
 def settle(state: CoordinatorState, now: float) -> Effects:
-    """Judge the round once nobody is waited for any more."""
+    """Judge the round once no member is waited for any more."""
     current = state.group.round
     if current is None or current.stop is None or not current.is_over:
         return []
@@ -1297,7 +1297,7 @@ def _judge(state: CoordinatorState, ended: Round, stop: Stop, now: float) -> Eff
         reason = f"{stop.cause.reason}; {reason}"
         return state.close(_failed_or_lost(group, ended, reason, cause))
     if not state.members:
-        return []  # Nobody is left who could form another one.
+        return []  # No node is left that could form another one.
     return _explain_free(stop)
 
 
@@ -1316,7 +1316,7 @@ def _explain_free(stop: Stop) -> Effects:
 def _with_early_ends(
     state: CoordinatorState, cause: rootcause.Cause | None, ended: Round
 ) -> rootcause.Cause | None:
-    """Name beside the first failure who had ended well before, on whichever node."""
+    """Add to the first failure the ranks that had ended well before, on any node."""
     if cause is None:
         return None
     known = {end.rank: end for each in ended.failures.values() for end in each.ended_before}
@@ -1329,7 +1329,7 @@ def _with_early_ends(
 
 
 def _who_has_state(state: CoordinatorState, ended: Round) -> tuple[str, ...]:
-    """By group rank: who ran the round, or had run an earlier one when it got its seat."""
+    """Members with state, by group rank: they ran the round, or an earlier one before it."""
     earlier = set(state.group.former)
     exits = ended.seats.exit_of
     return tuple(
@@ -1348,7 +1348,7 @@ def _fruitless_for_too_long(state: CoordinatorState) -> str:
 
 
 def _note_progress(state: CoordinatorState, ended: Round, now: float) -> bool | None:
-    """Whether the round got anywhere; None where workers report nothing."""
+    """Whether the round made progress; None if workers report nothing."""
     budget = state.group.budget
     reported, before = ended.furthest_step, budget.furthest_step
     progressed = None
@@ -1403,7 +1403,7 @@ def _with_witnesses(
     cause: rootcause.Cause,
     failed: restarts.RoundFailure,
 ) -> restarts.RoundFailure:
-    """Who says that the program cannot begin. A job that has made a step could begin."""
+    """The hosts on which the program cannot begin. A job that has made a step could begin."""
     has_begun = state.group.budget.furthest_step is not None or bool(ended.seats.succeeded)
     if has_begun or cause.first.ended_before:
         return failed
@@ -1419,7 +1419,7 @@ def _with_witnesses(
 
 
 def closing_wanted(state: CoordinatorState, outcome: Outcome) -> Effects:
-    """Let the present round go on, and none come after it. The first request counts."""
+    """Let the present round go on, and form no other. The first request counts."""
     if state.group.closing is not None:
         return []
     state.group.closing = brief(outcome)
@@ -1427,7 +1427,7 @@ def closing_wanted(state: CoordinatorState, outcome: Outcome) -> Effects:
 
 
 def _close_if_all_succeeded(state: CoordinatorState, current: Round) -> None:
-    """A round that is being stopped is judged, whoever has succeeded meanwhile."""
+    """A stopping round is judged, even if members succeed meanwhile."""
     if current.stop is None and current.have_all_succeeded:
         state.close(ALL_SUCCEEDED)
 
@@ -1435,7 +1435,7 @@ def _close_if_all_succeeded(state: CoordinatorState, current: Round) -> None:
 def _failed_or_lost(
     group: Group, ended: Round, reason: str, cause: rootcause.Cause | None
 ) -> Outcome:
-    """The peers of a node that is lost fail, too: it is to blame, and not they."""
+    """The peers of a lost node fail, too: it is to blame, and not they."""
     outcome = failed_outcome(reason, cause)
     is_lost = ended.stop is not None and bool(ended.stop.lost)
     if group.loss is None or group.loss.round != ended.number or not is_lost:
@@ -1493,7 +1493,7 @@ def _departed(node: str) -> str:
 def take_report(
     state: CoordinatorState, node: str, report: RoundReport | None, now: float
 ) -> Effects:
-    """Bring what a node says about its round together with what is known of it."""
+    """Reconcile a node's report on its round with what is known of it."""
     member, current = state.members[node], state.group.round
     if current is not None and report is not None and _is_about(current, report):
         if report.group_rank < report.group_size == len(current.seats):
@@ -1519,7 +1519,7 @@ def _is_about(current: Round, report: RoundReport) -> bool:
 
 
 def _take_seat(current: Round, report: RoundReport, node: str) -> None:
-    """A node says that it is a member, and on which seat. One that had finished before has its seat
+    """A node reports that it is a member, and its seat. One that had finished before has its seat
     only if it has not stopped since."""
     seats, rank = current.seats, report.group_rank
     if node in seats:
@@ -1533,7 +1533,7 @@ def _take_seat(current: Round, report: RoundReport, node: str) -> None:
 
 
 def _offer_again(state: CoordinatorState, current: Round, node: str) -> Effects:
-    """It has not heard of the round that it is a member of: the message was lost on the way."""
+    """It has not heard of the round that it is a member of: the message was lost."""
     if current.stop is not None:
         current.seats.note_exit(node, "idle")
         state.members[node].round = 0
@@ -1549,7 +1549,7 @@ def _note_report(
     missing = current.missing
     if missing is None:
         return []
-    # One that has succeeded is not needed for a hold, and so ends none by leaving.
+    # A succeeded member is not needed for a hold, and so ends none by leaving.
     if not missing.reported and report.condition != "succeeded":
         _note_first_report(state, missing, now)
     if current.seats.unreported:
@@ -1572,7 +1572,7 @@ def _note_first_report(state: CoordinatorState, missing: MissingReports, now: fl
 
 
 def finish_takeover(current: Round, now: float) -> None:
-    """All have reported, or must be gone: nobody's leases are held by an earlier coordinator."""
+    """All have reported, or must be gone: no earlier coordinator holds a lease."""
     current.missing = None
     current.started_at = now
 
@@ -1599,7 +1599,7 @@ def check_takeover(state: CoordinatorState, now: float) -> Effects:
 
 
 def _bury_leader(state: CoordinatorState, current: Round, now: float) -> None:
-    """The member that died with the last coordinator is gone, once nothing of it can be left."""
+    """The member that died with the last coordinator is gone, once all of its processes must be."""
     stop = current.stop
     departed = stop.departed if stop is not None else None
     if stop is None or departed is None or now < departed.gone_at:
@@ -1626,7 +1626,7 @@ def _explain_takeover(state: CoordinatorState, current: Round, now: float) -> Ef
 
 
 def give_up_missing(state: CoordinatorState, now: float) -> Effects:
-    """Those who have not reported by now must be gone."""
+    """Members that have not reported by now must be gone."""
     current = state.group.round
     if current is None or current.missing is None or not current.seats.unreported:
         return []
@@ -1657,7 +1657,7 @@ def _end_if_never_run(state: CoordinatorState, current: Round, now: float) -> Ef
     effects = end(state, current, cause, now)
     assert current.stop is not None, "it was ended"
     current.stop.has_run = has_run
-    # Who has state comes first: the seats of a round that never was order the next one.
+    # Nodes with state come first: the seats of a round that never was order the next one.
     members.sort(key=lambda name: _by_state(state.members[name]))
     for rank, name in zip(seats.unreported_ranks(), members, strict=True):
         seats.take(rank, name)
@@ -1671,9 +1671,9 @@ def _by_state(member: Member) -> tuple[int, int, int]:
 
 
 def _unaware_members(state: CoordinatorState, current: Round, wanted: int) -> list[str] | None:
-    """Those who hold the unreported seats, if they are here and have not heard of the round.
+    """The nodes on the unreported seats, if they are here and have not heard of the round.
 
-    Besides them one more node may be here; with several it would take a search to tell.
+    One more node may be here besides them; with several, telling them apart would take a search.
     """
     names = [
         name
@@ -1681,7 +1681,7 @@ def _unaware_members(state: CoordinatorState, current: Round, wanted: int) -> li
         if name not in current.seats and member.last_round < current.number
     ]
     if current.seats.known_roll is None or not wanted <= len(names) <= wanted + 1:
-        return None  # Some of them have run it, or it is not known who they are.
+        return None  # Some of them have run it, or its members are not known.
     others = roll(names) ^ roll(current.seats.by_node) ^ current.seats.known_roll
     stranger = next((name for name in names if roll((name,)) == others), None)
     if len(names) == wanted and others == 0:
@@ -1691,11 +1691,11 @@ def _unaware_members(state: CoordinatorState, current: Round, wanted: int) -> li
     return None
 
 
-# Members whose own machine says that they have ended.
+# Members that have ended, by proof of their own machine.
 
 
 def members_ended(state: CoordinatorState, told: tuple[EndedMember, ...], now: float) -> Effects:
-    """A node told which nodes have ended on its machine. What fits no seat is of another round."""
+    """A node reported nodes that have ended on its machine. Seats that do not match are ignored."""
     effects: Effects = []
     for one in told:
         current = state.group.round

@@ -1,18 +1,18 @@
 """Operators' commands for the whole job: `holdfast restart`, `stop`, `scale` and `save`.
 
 Rules
-1. An operator was let in like a node (`admin.sessions`): it may do what any node could bring about.
+1. An operator was admitted like a node (`admin.sessions`): it may do what any node could cause.
 2. A command that makes no sense now is refused, with the reason, before it becomes an event.
 3. A restart ends the round once all workers that ask have saved (`core.features.saving`), and is
    not counted against `--max-restarts`. The next one forms by the usual rules. The command is
    written down, so that a coordinator that takes over meanwhile ends the round, too.
 4. A stop closes the job as if it had been interrupted: workers get SIGTERM and their grace.
-5. Other limits hold in place of `--nnodes` for every round that is formed from then on, by whatever
-   coordinator: they are written down. A round with more nodes than that ends like that, and the
-   surplus stands by; one with fewer than the new minimum goes on, since nothing is won by its end.
-   A round that comes to its end is left alone.
-6. All can be asked to save while the round goes on (`core.features.saving`), one time after the
-   other, and not while a node leaves: then they save anyway.
+5. New limits replace `--nnodes` for every round that is formed from then on, by any coordinator:
+   they are written down. A round with more nodes than that ends like that, and the
+   surplus stands by; one with fewer than the new minimum goes on, since its end would gain nothing.
+   A round that is ending is left alone.
+6. All workers can be asked to save while the round goes on (`core.features.saving`), one save after
+   the other, and not while a node leaves: then they save anyway.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Commands(CoordinatorFeature):
 
 
 def refusal(state: CoordinatorState, wish: OperatorWish, limits: NodeLimits | None = None) -> str:
-    """Why this cannot be done now; empty where it can (rule 2)."""
+    """The reason why this cannot be done now; empty if it can (rule 2)."""
     if state.outcome is not None:
         return "the job is over"
     if wish == "restart":
@@ -102,11 +102,11 @@ def asked(state: CoordinatorState, event: OperatorAsked, now: float) -> Effects:
     if event.wish == "save":
         return saving.request(state, current, event, now)
     current.restart = event.by
-    return []  # `core.rounds` sees to it, after every event.
+    return []  # `core.rounds` handles it, after every event.
 
 
 def _scale(state: CoordinatorState, limits: NodeLimits, now: float) -> Effects:
-    """Note it; a round that runs with too many nodes is seen to in `core.rounds`, after every
+    """Note the new limits; `core.rounds` handles a round with too many nodes, after every
     event."""
     state.group.limits = limits
     wanted = f"{limits.by} asked for {rounds.between(limits.least, limits.most)}"

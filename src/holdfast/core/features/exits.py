@@ -2,14 +2,14 @@
 
 Rules
 1. Once a worker of the round has exited with status 0, the others should exit soon. The node knows
-   that of its own; that at least half of all nodes have finished is told by the coordinator. With
-   each the time begins anew. An exit after a request to save says nothing: it was to leave.
-2. After `Oversight.exit_notice_s` those that are left are named, once in a round, with where they
-   are: a hang at exit, most often, which nobody else would notice.
+   that of its own; the coordinator tells it when at least half of all nodes have finished. Each of
+   these restarts the wait. An exit after a request to save does not count: the worker left.
+2. After `Oversight.exit_notice_s` the remaining workers are named, once in a round, with where they
+   are: most often a hang at exit, which would otherwise go unnoticed.
 3. With `--exit-timeout` they are ended when that is over: SIGTERM, then SIGKILL.
-4. One whose main thread was past the end of its program then counts as finished, whatever ended it:
-   it had done its work. Any other has failed.
-5. One that ends by itself meanwhile has ended as it says.
+4. A worker whose main thread was past the end of its program then counts as finished, whatever
+   ended it: its work was done. Any other has failed.
+5. A worker that ends by itself meanwhile keeps its own exit status.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class NodeExits(NodeFeature):
         return self._expect(state, state.last_round)
 
     def _expect(self, state: NodeState, number: int) -> Effects:
-        """Others have finished well: wait for those that are left (rule 1)."""
+        """Others have finished well: wait for the remaining workers (rule 1)."""
         round, oversight = running_round(state, number), state.config.oversight
         is_over = round is None or round.failures or not alive(state)
         if is_over or state.foreign or self.wait.ending:
@@ -78,7 +78,7 @@ class NodeExits(NodeFeature):
         return [] if oversight.exit_s is None else [WakeNode(EXIT_TIMER, oversight.exit_s)]
 
     def _waited(self, state: NodeState) -> Effects:
-        """The time is over: find out where they are, or end what SIGTERM has not."""
+        """The time is over: locate the workers, or end what SIGTERM has not."""
         round, running = running_round(state, state.last_round), alive(state)
         if round is None or round.failures or not running:
             return []
@@ -89,7 +89,7 @@ class NodeExits(NodeFeature):
         return [LookAtUnexited(state.last_round, ends=not notices)]
 
     def _found(self, state: NodeState, event: UnexitedFound) -> Effects:
-        """Where they are is known, and kept (rules 2 to 4)."""
+        """The workers are located, and their stacks kept (rules 2 to 4)."""
         round, running = running_round(state, event.round), alive(state)
         left = [one for one in event.workers if one.local_rank in running]
         if round is None or round.failures or not left:

@@ -1,4 +1,4 @@
-"""How the job is, as its coordinator knows it: a view, which changes nothing."""
+"""The status of the job, as its coordinator knows it: a view, which changes nothing."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _stage(state: CoordinatorState) -> Stage:
 
 
 def _world_size(current: Round | None) -> int:
-    """0 where another coordinator formed the round, and nobody told this one."""
+    """0 where another coordinator formed the round, and its start is unknown here."""
     told = next(iter(current.assignments.values()), None) if current is not None else None
     return told.world_size if told is not None else 0
 
@@ -94,7 +94,7 @@ def _node(coordinator: Coordinator, node: str, now: float) -> NodeOverview:
 
 
 def _condition(state: CoordinatorState, node: str, member: Member) -> tuple[Condition, str]:
-    """In one word or two, and what there is to say about it."""
+    """The node's state in one word or two, and a detail."""
     if member.suspected or member.revoked:
         return "silent", member.suspected
     if member.draining:

@@ -1,14 +1,14 @@
-"""Hosts that are kept out of the next rounds, because rounds keep failing on them.
+"""Quarantine of hosts on which rounds keep failing.
 
-`core.policy.quarantine` has the rules; here is who is blamed, who sits all the same, what is
-written down of it and what is said.
+`core.policy.quarantine` has the rules; this module applies them: the host to blame, the nodes that
+take part all the same, the ledger's record and the messages.
 
 Rules
-1. A host is blamed when its round is judged, and looked at when the next one forms. A node that is
-   kept out stands by: it is told why and for how long, and takes no seat before.
-2. Too few without it: it takes part. Everybody is told either way, with the round.
-3. What is held against hosts is written down as numbers and durations: names may be long, and no
-   clock of one host is compared with another's.
+1. A host is blamed when its round is judged, and checked when the next one forms. A quarantined
+   node stands by: it is told why and for how long, and takes no seat before.
+2. Too few nodes without it: it takes part. All nodes are told either way, with the round.
+3. Records of hosts are written down as numbers and durations: names may be long, and clocks of
+   different hosts are never compared.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class HostQuarantine(CoordinatorFeature):
 
     def due(self, state: CoordinatorState, what: str, now: float) -> None:
         if what == "stay":
-            state.rewrite = True  # Whoever takes over is not to keep that host out once more.
+            state.rewrite = True  # A successor must not quarantine that host once more.
             come_back(state, now)
 
     def sits_out(self, state: CoordinatorState, now: float) -> dict[str, float]:
@@ -65,7 +65,7 @@ class HostQuarantine(CoordinatorFeature):
 def judged(
     state: CoordinatorState, ended: Round, cause: rootcause.Cause | None, now: float
 ) -> None:
-    """A round is over: note which host it blames, if any."""
+    """A round is over: note the host that it blames, if any."""
     rules, stop = state.config.quarantine, ended.stop
     if not rules.after or stop is None or not stop.has_run:
         return
@@ -95,7 +95,7 @@ def _hosts_of(state: CoordinatorState, cause: rootcause.Cause | None) -> dict[st
 
 
 def _forget(state: CoordinatorState, now: float) -> None:
-    """Hold nothing against a host for ever, nor against more than can be written down."""
+    """Expire old records of hosts, and keep no more than the ledger can hold."""
     rules = state.config.quarantine
     known = {n: policy.remembered(rules, record, now) for n, record in state.hosts.items()}
     kept = [n for n, record in known.items() if not policy.is_forgotten(record, now)]
@@ -105,7 +105,7 @@ def _forget(state: CoordinatorState, now: float) -> None:
 
 
 def come_back(state: CoordinatorState, now: float) -> None:
-    """Look again when the next stay is over: it is written down, lest a takeover repeats it."""
+    """Wake up when the next quarantine ends: it is written down, lest a takeover repeats it."""
     stays = [record.until for record in out(state, now).values()]
     if stays:
         state.deadlines["stay"] = min(stays)
@@ -116,19 +116,19 @@ def number_of(host: str) -> int:
 
 
 def out(state: CoordinatorState, now: float) -> dict[int, policy.HostRecord]:
-    """The hosts that are kept out now. Few are ever known, and mostly none."""
+    """The quarantined hosts. Few are ever known, and mostly none."""
     return {number: record for number, record in state.hosts.items() if record.is_out(now)}
 
 
 def record_of(
     state: CoordinatorState, node: str, kept: dict[int, policy.HostRecord]
 ) -> policy.HostRecord | None:
-    """What keeps this node out, if anything does; `kept` are those that are `out`."""
+    """The record that quarantines this node, if any; `kept` are those that are `out`."""
     return kept.get(number_of(state.members[node].info.host)) if kept else None
 
 
 def about_seated(state: CoordinatorState, infos: tuple[NodeInfo, ...], now: float) -> str:
-    """These sit in the next round; what has to be said of who does not, or does all the same."""
+    """The next round's members are settled; returns what is said of quarantined hosts."""
     kept = out(state, now)
     if not kept:
         return ""
@@ -161,7 +161,7 @@ def _left(record: policy.HostRecord, now: float) -> str:
 
 
 def standing(state: CoordinatorState, node: str, now: float) -> str:
-    """What a node that is kept out is told; empty where it is not."""
+    """The message for a quarantined node; empty if it is not quarantined."""
     record = record_of(state, node, out(state, now))
     if record is None:
         return ""
@@ -170,7 +170,7 @@ def standing(state: CoordinatorState, node: str, now: float) -> str:
 
 
 def inherit(state: CoordinatorState, written: Ledger, now: float) -> None:
-    """Take over what an earlier coordinator wrote down of hosts."""
+    """Take over an earlier coordinator's records of hosts."""
     state.hosts = {
         kept.host: policy.HostRecord("", kept.failures, kept.stays, now + kept.left_s)
         for kept in written.hosts

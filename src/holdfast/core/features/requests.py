@@ -1,20 +1,20 @@
-"""Requests about the job: who is asked, and when all have answered.
+"""Requests about the job: which nodes are asked, and when all have answered.
 
 An outsider (`holdfast status`, a dashboard) asks an agent, the agent asks the coordinator, and the
-coordinator puts the request to the nodes that it is meant for. It knows who they are, and nothing
-of what is asked: requests and answers are packed.
+coordinator forwards the request to its target nodes. It knows which those are, and nothing of the
+content: requests and answers are packed.
 
     outsider ─▶ agent ─RequestMade─▶ coordinator ─ForwardRequest─▶ nodes
              ◀─      ◀─PassResponse──               ◀─RequestAnswered─
                      ◀─CloseRequest, once
 
 Rules
-1. Each request is settled exactly once: when all who were asked have answered or are gone, or when
-   its time is over. Whoever did not answer is named.
-2. Answers are passed on as they come. One that nobody waits for any more is dropped.
-3. It decides nothing about the job: no request is journalled, written down or renews a lease.
-4. What askers cost is bounded: so many requests at a time for all of them, and for each.
-5. A request dies with its coordinator; the agent that asked tells so, for it knows first.
+1. Each request is settled exactly once: when all nodes that were asked have answered or are gone,
+   or when its time is over. Nodes that did not answer are named.
+2. Answers are passed on as they come. An answer to a settled request is dropped.
+3. A request decides nothing about the job: none is journalled, written down or renews a lease.
+4. The cost is bounded: so many requests at a time in all, and for each client.
+5. A request dies with its coordinator; the agent that asked reports so, for it knows first.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ REQUESTS_OF_ONE_MOST = 64
 
 
 class PendingRequest(Struct):
-    """A request that was put to nodes, and is not settled yet."""
+    """A request that was forwarded to nodes, and is not settled yet."""
 
     asker: str
     number: int
-    """The asker's own."""
+    """The client's own number for it."""
     awaited: set[str]
     until: float
     missing: list[str] = field(default_factory=list)
-    """What those are called who cannot answer any more."""
+    """The names of nodes that can no longer answer."""
 
 
 class RequestRouter(Struct):
-    """All requests that are on their way."""
+    """All requests under way."""
 
     own_node: str = ""
     """The node that answers a request to the coordinator."""
@@ -78,13 +78,13 @@ class RequestRouter(Struct):
             return self.answered(nodes, node, message)
         effects = self.asked(nodes, node, message, now)
         for put in [one for one in effects if isinstance(one, Tell)]:
-            # Its connection has ended, and it does not count as gone yet: nobody gets that request.
+            # Its connection has ended, and it does not count as gone yet: it gets no request.
             if put.node not in connected and put.node not in (node, self.own_node):
                 effects += self.gone(nodes, put.node)
         return effects
 
     def asked(self, nodes: Membership, node: str, message: RequestMade, now: float) -> Effects:
-        """A node passes a request on to us."""
+        """A node passes a client's request on."""
         if node not in nodes.members:
             return _refuse(node, message, "this node has not joined the job yet")
         own = sum(one.asker == node for one in self.open.values())
@@ -102,7 +102,7 @@ class RequestRouter(Struct):
         return [Tell(target, put) for target in targets]
 
     def _targets(self, nodes: Membership, message: RequestMade) -> tuple[list[str], str]:
-        """Who is to be asked, and the first name that nobody has."""
+        """The target nodes, and the first name that no node has."""
         if message.of == "coordinator":
             return [self.own_node], ""
         if message.of == "all":
@@ -117,7 +117,7 @@ class RequestRouter(Struct):
         return found, ""
 
     def answered(self, nodes: Membership, node: str, message: RequestAnswered) -> Effects:
-        """A node answers a request that was put to it."""
+        """A node answers a forwarded request."""
         request = self.open.get(message.number)
         if request is None or node not in request.awaited:
             return []
@@ -126,7 +126,7 @@ class RequestRouter(Struct):
         return [Tell(request.asker, passed), *self._settle_if_done(message.number)]
 
     def gone(self, nodes: Membership, node: str) -> Effects:
-        """A node's connection ended: it answers nothing more, and cannot be told anything."""
+        """A node's connection ended: it answers nothing more, and cannot be sent anything."""
         effects: Effects = []
         for number, request in list(self.open.items()):
             if request.asker == node:
@@ -138,7 +138,7 @@ class RequestRouter(Struct):
         return effects
 
     def expire(self, nodes: Membership, now: float) -> Effects:
-        """Settle what has waited long enough."""
+        """Settle requests whose time is over."""
         effects: Effects = []
         for number, request in list(self.open.items()):
             if request.until <= now:

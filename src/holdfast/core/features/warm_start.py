@@ -1,16 +1,16 @@
-"""How the workers of a node come to start warm: from a zygote, which gets better with time.
+"""Warm start of a node's workers: from a zygote, which gets better with time.
 
 Rules
 1. A zygote is a help, never a condition: one that is late, unfit or lost means cold workers.
 2. A step that cannot be done ahead is left out, and the rest is tried again.
-3. What workers import after they began is part of what the next round needs. A better zygote is
-   prepared beside the one that serves, while the round runs, and takes its place. It takes time
-   from the workers, and would be behind at once if it were begun in the middle of their imports:
+3. Late imports of workers are part of what the next round needs. A better zygote is
+   prepared beside the one that serves, while the round runs, and replaces it. It takes time
+   from the workers, and would be outdated at once if it were begun in the middle of their imports:
    so it waits until nothing new was learned for a part of the time in which a zygote is made. One
-   at a time, and only so often: what never settles is not learned for ever.
-4. Of what is imported late, the modules that turn out to be unfit are avoided from then on, with
-   those around them. The rest is tried again; what was found out is remembered for the next job.
-5. What each worker has to import by itself is said once, with what it costs.
+   at a time, and a limited number: imports that never settle are not learned for ever.
+4. Late imports that turn out to be unfit are avoided from then on, with the modules
+   around them. The rest is tried again; findings are remembered for the next job.
+5. The imports left to each worker are reported once, with their cost.
 
 The node's machine hears only two things of all this: `ready_to_start`, and `zygote_lost`.
 """
@@ -55,10 +55,10 @@ MOST_IMPROVEMENTS = 12
 """Zygotes that are prepared beside another one, in the life of a node."""
 MOST_LATE = 2000
 SETTLED_AFTER = 0.25
-"""Of the time in which a zygote is made: so long is waited for something new before one is."""
+"""Part of the time in which a zygote is made: the quiet time before a better one is begun."""
 SETTLED_LEAST_S, SETTLED_MOST_S = 0.5, 15.0
 WORTH_SAYING_S = 0.2
-"""What costs each worker less than this is not worth a line."""
+"""Imports that cost each worker less than this are not reported."""
 
 
 class ZygoteStage(StrEnum):
@@ -83,22 +83,22 @@ class NodeWarmStart(NodeFeature):
     zygote: ZygoteStage = ZygoteStage.NONE
     preload: tuple[str, ...] = ()
     late: tuple[str, ...] = ()
-    """What workers import after they began, as far as it is known."""
+    """Late imports of the workers, as far as known."""
     avoid: dict[str, str] = field(default_factory=dict)
     """Modules that cannot be imported ahead, and why."""
     remembered: frozenset[str] = frozenset()
-    """Those of them that are kept for the next job."""
+    """The unfit modules that are kept for the next job."""
     under: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """For some of what is late, what the program has set by then."""
+    """For some late imports, the variables that the program has set by then."""
     stopped_in: tuple[str, ...] = ()
-    """What the zygote was importing when it could not go on but in a worker, innermost first."""
+    """The imports in which the zygote stopped, to go on in a worker, innermost first."""
     left_out_announced: bool = False
     took_s: float = 0.0
-    """How long the last zygote was made."""
+    """How long the last zygote took to make."""
     improving: bool = False
     """A better one is being prepared beside the one that serves."""
     improvements: int = 0
-    """How many of them were begun."""
+    """How many better ones were begun."""
     has_more_to_learn: bool = False
 
     def started(self, state: NodeState, event: NodeStarted) -> Effects:
@@ -118,12 +118,12 @@ class NodeWarmStart(NodeFeature):
         return [limit, *self._improve_soon(state)]
 
     def finishing(self, state: NodeState) -> Effects:
-        """If another zygote was not ready in time, the next job may try what was learned."""
+        """If another zygote was not ready in time, the next job may try the late imports."""
         return [self._remember()] if self.improving or self.has_more_to_learn else []
 
     def take(self, state: NodeState, event: NodeEvent | ToNode, now: float) -> Effects:
         if state.phase is Phase.CLOSING:
-            # Nothing is prepared any more; but nobody waits for workers that cannot be forked.
+            # Nothing is prepared any more; but workers that cannot be forked are not waited for.
             return zygote_lost(state) if isinstance(event, ZygoteLost) else []
         match event:
             case NodeTimerFired():
@@ -165,12 +165,12 @@ class NodeWarmStart(NodeFeature):
         return [Say(f"importing {named or 'modules'} once for all workers of this node")]
 
     def _start(self, *, beside: bool = False) -> StartZygote:
-        """A zygote that does all that is known to be of use."""
+        """Start a zygote with everything known to be useful."""
         late, under = self._fit()
         return StartZygote(self.preload, late, tuple(self.avoid), under, beside)
 
     def _ready(self, state: NodeState, event: ZygoteReady) -> Effects:
-        """Note what it stopped in; keep what was found out for the next job."""
+        """Note where it stopped; keep findings for the next job."""
         is_first = self.zygote is ZygoteStage.PREPARING
         if not (is_first or event.beside):
             return []
@@ -202,7 +202,7 @@ class NodeWarmStart(NodeFeature):
         return effects + zygote_lost(state)
 
     def _rejected(self, state: NodeState, event: ModuleRejected) -> Effects:
-        """Go on without that step; if it was none of ours, there is no way on."""
+        """Go on without that step; if it was none of ours, start cold."""
         module = module_of(event.module) or event.module
         rest = without(self.preload, event.module)
         if rest == self.preload and event.beside:
@@ -217,14 +217,14 @@ class NodeWarmStart(NodeFeature):
         return [said, *self._try_again(state, event.beside)]
 
     def _try_again(self, state: NodeState, beside: bool) -> Effects:
-        """With what is known now, another zygote may do."""
+        """With these modules avoided, another zygote may do."""
         if beside:
             self.improving, self.has_more_to_learn = False, True
             return self._improve(state)
         return [self._start()] if self.zygote is ZygoteStage.PREPARING else []
 
     def _learned(self, state: NodeState, event: ImportsLearned) -> Effects:
-        """Workers have imported more than was there."""
+        """Workers have imported more than the zygote had."""
         known = brought_by((*self.preload, *self.late))
         new = [m for m in event.modules if m not in known and not self._is_avoided(m)]
         self.late = (*self.late, *new)[:MOST_LATE]
@@ -237,7 +237,7 @@ class NodeWarmStart(NodeFeature):
         return [*said, *self._improve_soon(state)]
 
     def _too_early(self, used: dict[str, tuple[str, ...]]) -> Effects:
-        """Note what the program sets before it comes to modules that have been imported ahead."""
+        """Note the variables that the program sets before its already imported modules."""
         said: Effects = []
         for module in self.late:
             known = self.under.get(module, ())

@@ -1,21 +1,21 @@
 """Hangs of a whole job: when all of its workers are stalled, and what follows.
 
 Rules
-1. A job hangs when every node that has not finished its part of the round has said that its workers
-   stand still. One that has not said so may be what the others wait for.
-2. All of these are told, once for each stall. Who moves ends it.
-3. With `--hang restart` one worker is ended: the odd one of all, whichever node it is on, and where
-   none is odd, one on the first node. That it failed ends the round, as any failure does. Where
-   the workers of some never spoke, that is done only if the cause is known (rule 6).
-4. What a node said on a connection that broke is forgotten: it may have moved since, unheard. It
-   says again what still holds, and is told again what it may not have heard; whom to end for it
-   stays the same.
-5. Where several nodes stand still, all places together are said once, where the coordinator is.
+1. A job hangs when every node that has not finished its part of the round has reported a stall of
+   its workers. A node without such a report may be what the others wait for.
+2. All of these nodes are told, once for each stall. Progress of any of them ends it.
+3. With `--hang restart` one worker is ended: the outlier, on whichever node, or without one, a
+   worker on the first node. Its failure ends the round, as any failure does. Where the
+   workers of some nodes never reported, that is done only if the cause is known (rule 6).
+4. Reports on a connection that broke are forgotten: the node may have progressed since, unheard.
+   It reports again what is still true, and is told again what it may not have heard; the worker to
+   end stays the same.
+5. Where several nodes are stalled, the coordinator prints the locations of all workers once.
 6. The cause is known where at least half of the ranks wait in a collective and the others are in
    none, or where all wait in one and a rank has ended with exit code 0, or is the only one in
    another one. A node whose workers never reported a step, and are stalled for a short time only,
-   counts only then. Once a node has finished, it has to say so again: its workers may have been
-   released by that one.
+   counts only then. Once a node has finished, such a node has to report again: its workers may have
+   been released by that one.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class HangCase(Struct):
     """The whole job is stalled."""
 
     node: str
-    """On which a worker is to be ended for it; empty where none is."""
+    """The node on which a worker is to be ended for it; empty if none."""
     rank: int | None = None
-    """Which one, where that is known."""
+    """The rank to end, where known."""
     told: set[str] = field(default_factory=set)
 
 
 class RoundStalls(Struct):
-    """Which members of a round are stalled."""
+    """The stalled members of a round."""
 
     reports: dict[str, WorkersStalled] = field(default_factory=dict)
     """By member."""
@@ -73,7 +73,7 @@ class Hangs(CoordinatorFeature):
         return resumed(state, node, message)
 
     def greeted(self, state: CoordinatorState, node: str) -> None:
-        """It begins anew, on a fresh connection (rule 4)."""
+        """Start over, on a fresh connection (rule 4)."""
         current = state.group.round
         if current is None or current.stalls is None:
             return
@@ -85,8 +85,8 @@ class Hangs(CoordinatorFeature):
         return check(state)
 
     def member_succeeded(self, state: CoordinatorState, current: Round) -> Effects:
-        """Those that never reported a step say anew that they are stalled (rule 6). The member may
-        have been the only one that was not."""
+        """Nodes that never reported a step report their stall again (rule 6). The member may have
+        been the only one that was not stalled."""
         stalls = current.stalls
         if stalls is not None:
             left = {node: one for node, one in stalls.reports.items() if not one.never_spoke}
@@ -146,7 +146,7 @@ def _are_enough(current: Round, stalls: RoundStalls) -> bool:
 def _is_cause_known(
     current: Round, stalls: RoundStalls, left: list[str], groups: tuple[StackGroup, ...]
 ) -> bool:
-    """Whether it is known for which rank the others wait (rule 6)."""
+    """Whether the rank for which the others wait is known (rule 6)."""
     from holdfast.core.policy.stacks import not_in_collective, odd_one
 
     absent = sum(len(one.stacks) for one in not_in_collective(groups))
@@ -164,7 +164,7 @@ def _begin(
     groups: tuple[StackGroup, ...],
     is_known: bool,
 ) -> Effects:
-    """Decide whom to end, and say where all are, unless that was done (rules 3 and 5)."""
+    """Choose the worker to end, and print where all are, unless that was done (rules 3 and 5)."""
     stalls = of_round(current)
     if stalls.case is not None and stalls.case.node in ("", *left):
         return []
@@ -187,7 +187,7 @@ def _begin(
 def _groups(
     state: CoordinatorState, stalls: RoundStalls, left: list[str]
 ) -> tuple[StackGroup, ...]:
-    """Where the workers of all nodes are."""
+    """The locations of the workers of all nodes."""
     from holdfast.core.policy.stacks import WorkerStack, as_told, grouped_by
 
     return grouped_by(
@@ -199,7 +199,7 @@ def _groups(
 
 
 def _case(stalls: RoundStalls, left: list[str], groups: tuple[StackGroup, ...]) -> HangCase:
-    """On which node a worker is to be ended, and which (rule 3)."""
+    """The node and the rank of the worker to end (rule 3)."""
     from holdfast.core.policy.stacks import odd_one
 
     odd = odd_one(groups)

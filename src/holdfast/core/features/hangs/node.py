@@ -1,19 +1,19 @@
-"""What a node does about workers that stall, or take longer than they may.
+"""A node's handling of workers that stall, or take longer than they may.
 
 Rules
-1. That the workers of one node stall says nothing: they may wait for another node's. The
-   coordinator is told, and says when it is true of the whole job. Nobody else is told before.
-2. On every new connection the node reports it again.
-3. Words come before deeds: where the workers are is said, and kept in a file, before one is ended.
+1. A stall of one node's workers alone says nothing: they may wait for another node's. The
+   coordinator is told, and says when the whole job is stalled. Nothing is printed before.
+2. On every new connection the node reports its stall again.
+3. Report first, then act: the workers' locations are printed, and kept in a file, before one is
+   ended.
 4. The worker that is ended is a failure like any other, with the reason and the file of the stacks
    as its error: the round ends by it, is charged, and is tried again if the budget allows.
 5. A worker that is stuck in the kernel cannot be ended. Where a limit was given, it counts as
-   failed at once, so that nobody waits for it.
-6. A deadline is the program's own or the user's word, so a worker that misses one is ended at once.
-7. One worker is ended for a hang and no second one, however often that is told: the end of one ends
-   the round.
-8. Where the coordinator wants to know it, as after a collective that timed out (the rank that did
-   not come to it has not failed, and is stopped with the others), running workers are located
+   failed at once, so that the round does not wait for it.
+6. A deadline is set by the program or the user, so a worker that misses one is ended at once.
+7. Only one worker is ended for a hang, however often that is requested: its end ends the round.
+8. If the coordinator asks, as after a collective that timed out (the rank that did not enter it
+   has not failed, and is stopped with the others), running workers are located
    before they are stopped: until all have answered, or `LOCATE_S` have passed. It decides nothing.
 """
 
@@ -70,11 +70,11 @@ class HangsHere(Struct):
     """What is known of the round's workers."""
 
     stall: StallFound | None = None
-    """They have stalled for longer than they may."""
+    """They have stalled for too long."""
     announced: bool = False
     """The user has been told of the hang."""
     locating: bool = False
-    """They are to be stopped once they have told where they are."""
+    """They are to be stopped once they have been located."""
 
 
 class NodeHangs(NodeFeature):
@@ -132,7 +132,7 @@ class NodeHangs(NodeFeature):
         return [Report(told)]
 
     def worker_exited(self, state: NodeState, worker: WorkerHere) -> Effects:
-        """Others may have waited for one that exits well: those that never spoke begin anew."""
+        """Others may have waited for one that exits well: those that never reported start over."""
         event = self.now.stall
         if event is None or not event.never_spoke or not worker.ended_early or not alive(state):
             return []
@@ -140,7 +140,7 @@ class NodeHangs(NodeFeature):
         return [Report(WorkersResumed(event.round))]
 
     def before_stop(self, state: NodeState, message: StopRound) -> Effects:
-        """Locate the workers, if they can be asked, and stop them then (rule 8)."""
+        """Locate the workers, if they can be asked, then stop them (rule 8)."""
         can_ask = not state.foreign and state.config.oversight.stacks and alive(state)
         if not message.locate or not can_ask:
             return []
@@ -201,7 +201,7 @@ def _running_worker(state: NodeState, event: WorkerStuck | DeadlineMissed) -> Wo
 
 
 def _who_ended(state: NodeState, now: float) -> str:
-    """Workers of this node that had exited well, for which the others may wait."""
+    """Workers of this node that had exited well, and which the others may wait for."""
     ended = [one for one in state.workers.values() if one.ended_early]
     if not ended:
         return ""
@@ -212,7 +212,7 @@ def _who_ended(state: NodeState, now: float) -> str:
 
 
 def _end_suspect(state: NodeState, event: StallFound, named: int | None) -> Effects:
-    """End the one that is most likely the cause, else the first that still runs (rule 7)."""
+    """End the most likely cause, else the first worker that still runs (rule 7)."""
     if any(worker.killed_for is not None for worker in state.workers.values()):
         return []
     running = {state.workers[local].rank: local for local in alive(state)}
@@ -232,8 +232,8 @@ def _end_suspect(state: NodeState, event: StallFound, named: int | None) -> Effe
 
 
 def _stuck(state: NodeState, worker: WorkerHere, event: WorkerStuck, now: float) -> Effects:
-    """Name a worker that we cannot reach; if nobody is to wait for it any longer, it counts as
-    failed, and gets a SIGKILL of which it dies when it is let go (rule 5)."""
+    """Name a worker that cannot be reached; with a limit it counts as failed, and gets a SIGKILL
+    that takes effect once the kernel lets it go (rule 5)."""
     said = Say(f"rank {worker.rank} (pid {worker.pid}) {event.words}")
     if not event.ends:
         return [said]
@@ -247,7 +247,7 @@ def _stuck(state: NodeState, worker: WorkerHere, event: WorkerStuck, now: float)
 
 
 def _deadline_missed(worker: WorkerHere, event: DeadlineMissed) -> Effects:
-    """The worker is ended for it, and fails with the deadline's name (rule 6)."""
+    """End the worker for it; it fails with the deadline's name (rule 6)."""
     from holdfast.core.policy.kinds import DEADLINE, RUN_TIME
 
     where = f" while it was {event.place}" if event.place else ""

@@ -2,35 +2,35 @@
 
 Rules
 1. A round ends in order when a node has to leave, when there is room for nodes that wait, or when
-   somebody wants fewer nodes or a restart. A node that has to leave says how long it can wait; the
+   an operator asks for fewer nodes or a restart. A leaving node says how long it can wait; the
    others wait for `--save-timeout`. All members are told at once: workers talk to each other while
    they save, and those of one node alone would wait for the others.
-2. Workers that say which step they are at (`holdfast.draining(step)`) wait there. One that asked
+2. Workers that report their step (`holdfast.draining(step)`) wait there. One that asked
    just before the news counts as waiting at the next step: it is on its way there, and may need
-   those who wait for it, so nobody waits to hear of it. When every node has said how far its
-   furthest is, the furthest of all is the step at which all of them save. Nobody is beyond it; and
-   whoever is behind gets there, since nobody waits any longer.
-3. A step stays as it was decided. A coordinator that takes over and asks again hears of it from
-   those who were told, as the furthest.
-4. The wait is over when nobody has anything left to save, or the time of whoever can wait least
-   has passed. A failure or a loss ends the round at once.
-5. Whoever was to leave may be gone with the coordinator that knew of it, or go with its own work
-   done. Members whose workers have saved and ended would then wait for an end that nobody brings:
-   where nobody saves or wants to leave any more, the round ends for them (`after_drain`).
+   the waiting workers, so none waits to hear of it. When every node has reported its furthest
+   step, all save at the furthest of these. No worker is beyond it, and those behind get there,
+   since none waits any longer.
+3. A step stays as decided. A coordinator that takes over and asks again hears of it from
+   the nodes that were told, as the furthest.
+4. The wait is over when no worker has anything left to save, or when the node that can wait least
+   is out of time. A failure or a loss ends the round at once.
+5. The leaving node may be gone with the coordinator that knew of it, or leave with its own work
+   done. Members whose workers have saved and ended would then wait for an end that never comes:
+   where no node saves or wants to leave any more, the round ends for them (`after_drain`).
 
-Nobody waits for a program that does not ask: its nodes answer that nobody listens.
+Programs that do not ask are not waited for: their nodes answer that no worker listens.
 
 Where the round goes on (`holdfast save`)
-6. The round goes on, so nobody may be let go on who is expected: until the step is decided, the
+6. The round goes on, so no worker may pass that others expect: until the step is decided, the
    wait can be given up, for all at once (`SaveOver`); from then on it cannot, and is over when all
-   have saved. Where workers say their steps, all of them are expected, also those that have never
-   asked yet. A worker waits for one of both, however long, and its node tells whoever takes over
-   what it knows.
-7. What is given up or over is not begun again by a node that has not heard so.
+   have saved. Where workers report their steps, all of them are expected, also those that have
+   never asked yet. A worker waits for either, however long, and its node reports to a new
+   coordinator what it knows.
+7. A save that was given up or is over is not begun again by a node that has not heard so.
 8. If the round has to end meanwhile, the same save serves for that: workers are not asked twice. If
    it need not end any more (the node that waited for room is gone), the save goes on under rule 6.
-9. Each save of a round has a number of its own, also when another coordinator begins it: what is
-   said of an earlier one is not about this one.
+9. Each save of a round has a number of its own, also when another coordinator begins it: answers to
+   an earlier one do not count for this one.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ class Save(Struct):
     unsaved: set[str] = field(default_factory=set)
     """Members with workers that have something left to save."""
     furthest: int | None = None
-    """The furthest step that any worker waits at, if any said so."""
+    """The furthest step at which any worker waits, if reported."""
     step: int | None = None
-    """At which all of them save, once it is decided."""
+    """The step at which all of them save, once decided."""
     about: str = ""
     """The name of the node with which the reason begins."""
     number: int = 0
@@ -94,17 +94,17 @@ class Save(Struct):
     leaves: bool = True
     """The round ends when all have saved."""
     requested: bool = False
-    """It began with `holdfast save`, as far as is known."""
+    """It was requested by `holdfast save`, as far as is known."""
     listened: bool = False
-    """There are workers that ask."""
+    """Some workers ask."""
     unasked: set[str] = field(default_factory=set)
     """Members with workers that have never asked."""
     is_late: bool = False
-    """It was said that it takes long."""
+    """The user was told that it takes long."""
 
 
 class SaveEnd(Struct, frozen=True):
-    """What came of a save after which the round went on."""
+    """The result of a save after which the round went on."""
 
     number: int
     result: SaveResult
@@ -116,9 +116,9 @@ class RoundSaves(Struct):
 
     current: Save | None = None
     count: int = 0
-    """The number of the last one."""
+    """The number of the last save."""
     ended: SaveEnd | None = None
-    """What came of the last one after which the round went on."""
+    """The result of the last save after which the round went on."""
     left: dict[str, None] = field(default_factory=dict)
     """Members all of whose workers have ended after they were told to save."""
 
@@ -197,7 +197,7 @@ class Saving(CoordinatorFeature):
         return save is not None and not save.leaves and not is_over(current, now)
 
     def after_drain(self, state: CoordinatorState, now: float) -> Effects:
-        """End a round in which workers have ended to let somebody leave, who has gone since."""
+        """End a round in which workers have ended to let a node leave that is now gone."""
         current = state.group.round
         if current is None or not current.is_whole or current.leaving or _holds_up(current, now):
             return []
@@ -212,7 +212,7 @@ class Saving(CoordinatorFeature):
 def begin(
     state: CoordinatorState, current: Round, what: tuple[str, str], until: float, now: float
 ) -> Effects:
-    """Have everybody save before the round ends: until then, or sooner than was said before.
+    """Have all workers save before the round ends: until then, or sooner than announced before.
 
     `what` is the name of a node, if it is about one, and what is with it.
     """
@@ -227,14 +227,14 @@ def begin(
         saves.current = save = Save(reason, until, present, about=about, number=number)
     elif not save.leaves:  # Rule 8.
         save.leaves, save.reason, save.about = True, reason, about
-        save.unheard = set(current.seats.present())  # Told again, they say again where they are.
+        save.unheard = set(current.seats.present())  # Told again, they report their steps again.
     save.until = until
     state.deadlines["save"] = until
     return _tell_all(current, save, now)
 
 
 def _next_number(state: CoordinatorState, current: Round) -> int:
-    """One that no member knows (rule 9), though not all may have reported to this coordinator."""
+    """A number that no member knows (rule 9), though not all may have reported here."""
     known = of_round(current).count
     if current.missing is not None:
         known = max(known, state.term.epoch << EPOCH_BITS)
@@ -242,7 +242,7 @@ def _next_number(state: CoordinatorState, current: Round) -> int:
 
 
 def request(state: CoordinatorState, current: Round, event: OperatorAsked, now: float) -> Effects:
-    """Somebody wants all to save, and the round goes on."""
+    """Have all workers save, while the round goes on."""
     saves = of_round(current)
     number = saves.count = _next_number(state, current)
     until = state.deadlines["save"] = now + event.within_s
@@ -280,7 +280,7 @@ def _conclude(current: Round, save: Save, result: SaveResult) -> Effects:
 
 
 def _reported(state: CoordinatorState, current: Round, report: RoundReport, now: float) -> Effects:
-    """A node of the round says what it knows of its saves."""
+    """A node of the round reports its saves."""
     if not current.is_running:
         return []
     saves, told = of_round(current), report.saving
@@ -310,7 +310,7 @@ def _known_to_be_over(state: CoordinatorState, current: Round, save: Save, now: 
 
 
 def _take_up(current: Round, told: SavingReport, now: float) -> Effects:
-    """Go on with what an earlier coordinator began, and what it decided."""
+    """Continue a save of an earlier coordinator, with its decision."""
     save, step = save_under_way(current), told.step
     if save is None:
         save = Save(told.reason, now + told.within_s, set(current.seats.present()))
@@ -325,7 +325,7 @@ def _take_up(current: Round, told: SavingReport, now: float) -> Effects:
 
 
 def _tell_again(current: Round, node: str, now: float) -> Effects:
-    """A member has a new connection: what it was told, or told us, may be lost with the old one."""
+    """A member has a new connection: messages on the old one may be lost in either direction."""
     save = save_under_way(current)
     if save is None or not current.is_running:
         return []
@@ -334,7 +334,7 @@ def _tell_again(current: Round, node: str, now: float) -> Effects:
 
 
 def heard(state: CoordinatorState, node: str, message: SaveHeard, now: float) -> Effects:
-    """Once all have said how far they are, say where they save."""
+    """Once all have reported their steps, announce the step at which they save."""
     current = state.group.told_round(message.round, node)
     save = save_under_way(current) if current is not None and current.is_running else None
     if current is None or save is None or message.number != save.number:
@@ -368,7 +368,7 @@ def saved(state: CoordinatorState, node: str, message: WorkersSaved) -> Effects:
 
 
 def is_over(current: Round, now: float) -> bool:
-    """Whether nothing is left to wait for (rule 4)."""
+    """Whether the wait is over (rule 4)."""
     save = save_under_way(current)
     if save is None or now >= save.until:
         return True
@@ -376,7 +376,7 @@ def is_over(current: Round, now: float) -> bool:
 
 
 def _holds_up(current: Round, now: float) -> bool:
-    """Whether those that have saved and ended still wait for others (rule 5)."""
+    """Whether members that have saved and ended still wait for others (rule 5)."""
     save = save_under_way(current)
     if save is None:
         return False
@@ -385,7 +385,7 @@ def _holds_up(current: Round, now: float) -> bool:
 
 
 def _all_have_heard(current: Round, save: Save) -> bool:
-    """Members whom a new coordinator has not met yet have not."""
+    """Not for members that a new coordinator has not met yet."""
     return not save.unheard and not current.seats.unreported
 
 

@@ -1,19 +1,19 @@
-"""How the workers of one node come to save, before their round ends in order or on request.
+"""How the workers of one node save, before their round ends in order or on request.
 
 Rules
 1. Only workers that listen are waited for: those that have called `holdfast.draining`, and all
    where `--drain-worker-signal` sends them one. The others are stopped as ever.
-2. A worker that says which step it is at waits there until it is told where all save; one that does
+2. A worker that reports its step waits there until it is told where all save; one that does
    not is told at once, and its program has to agree with the others.
-3. The node says `SaveHeard` when every listener that still runs has heard, and `WorkersSaved` when
-   none of them has anything left to save: it said so, or it has ended. Both are said again whenever
+3. The node sends `SaveHeard` when every listener that still runs has heard, and `WorkersSaved` when
+   none of them has anything left to save: it said so, or it has ended. Both are sent again whenever
    the coordinator asks again, which may be another one.
 4. A worker that exits well after it was told to save has left, not finished: that is no success.
-   That all of them have is told, too: the node that was to be let out may be gone by then, and its
-   coordinator with it. Where the round goes on, it has left all the same, unless it said that it
-   goes on.
-5. A worker may have saved before, on request: each time has a serial, and what is said of an older
-   one is not about this one.
+   The node also reports when all have: the leaving node may be gone by then, and its
+   coordinator with it. Where the round goes on, such a worker has left all the same, unless it
+   said that it goes on.
+5. A worker may have saved before, on request: each save has a serial, and answers to an older
+   one do not count for this one.
 
 `core.features.saving.coordinator` has the other half.
 """
@@ -58,23 +58,23 @@ from holdfast.core.protocol.naming import on_itself
 
 
 class WorkerSaving(Struct):
-    """One worker of the round, and what it was asked to save."""
+    """One worker of the round, and its save."""
 
     listens: bool = False
     """It asks whether it is to save."""
     waits_at: int | None = None
     """The step at which it waits to be told where all save."""
     told: bool = False
-    """It knows that it is to save. Not any more once it has gone on."""
+    """It was told to save. Cleared when it goes on."""
     signalled: bool = False
-    """It was sent the signal that asks for it."""
+    """It was sent the signal to save."""
     heard: bool = False
-    """It knows of what is to be saved now."""
+    """It knows of the present save."""
     saved: bool = False
 
 
 class SavingHere(Struct):
-    """What the workers of this node are to save now."""
+    """The present save of this node's workers."""
 
     reason: str
     until: float
@@ -117,7 +117,7 @@ class NodeSaving(NodeFeature):
         return self._reports(state)
 
     def in_greeting(self, state: NodeState, now: float) -> dict[str, Any]:
-        """What is to be saved: a coordinator that takes over goes on with it."""
+        """The present save: a coordinator that takes over continues it."""
         saving, report = self.now, None
         if saving is not None and running_round(state, state.last_round) is not None:
             left_s = max(0.0, saving.until - now)
@@ -125,18 +125,18 @@ class NodeSaving(NodeFeature):
         return {"saving": report, "saved": self.saved}
 
     def may_leave_now(self, state: NodeState) -> bool:
-        """Not while a worker runs that listens, nor where each is sent the signal."""
+        """Whether the node may leave at once: no worker listens or gets the signal."""
         listens = any(self.workers[local].listens for local in alive(state))
         return not listens and state.config.drain_worker_signal is None
 
     def is_excused(self, state: NodeState, failure: Failure) -> bool:
-        """It died of the signal that asks for saving: it has no handler for it."""
+        """It died of the signal to save: it has no handler for it."""
         name, number = state.config.drain_worker_signal, failure.status.signal
         sent = self.workers[failure.local_rank].signalled
         return sent and name is not None and number == signal.Signals[name]
 
     def _save_now(self, state: NodeState, message: SaveNow, now: float) -> Effects:
-        """Pass it on to the workers, and say what comes of it."""
+        """Tell the workers, and report their answers."""
         if running_round(state, message.round) is None:
             return []
         until = now + message.within_s
@@ -161,7 +161,7 @@ class NodeSaving(NodeFeature):
         return effects + self._reports(state)
 
     def _begin(self, message: SaveNow, until: float) -> SavingHere:
-        """Another time to save: what workers said of an earlier one does not count."""
+        """A new save: workers' answers to an earlier one do not count."""
         self.serial += 1
         self.now = SavingHere(message.reason, until, message.number, self.serial)
         for worker in self.workers.values():
@@ -169,7 +169,7 @@ class NodeSaving(NodeFeature):
         return self.now
 
     def _save_over(self, state: NodeState, message: SaveOver) -> Effects:
-        """All have saved, or could not agree where; and the round goes on."""
+        """All have saved, or could not agree on a step; and the round goes on."""
         if running_round(state, message.round) is None:
             return []
         if message.saved:
@@ -222,7 +222,7 @@ class NodeSaving(NodeFeature):
         return self._reports(state)
 
     def _reports(self, state: NodeState) -> Effects:
-        """What the coordinator is owed, after whatever has happened to a worker (rule 3)."""
+        """The reports owed to the coordinator, after any change of a worker (rule 3)."""
         saving, number = self.now, state.last_round
         if running_round(state, number) is None:
             return []
