@@ -1,17 +1,16 @@
-"""Which rank did not come to a collective that timed out.
+"""Which rank did not enter a collective that timed out.
 
 Rules
-1. Ranks whose collective timed out came to it. To blame is one that did not come: the one that a
+1. Ranks whose collective timed out had entered it. To blame is one that did not: the rank that a
    monitored barrier names, else the one that was found in no collective when the round ended, else
    the one whose key in the store was missing, else one of which nothing is known but that it had
    not failed by then, else the only one that was in another collective than the rest.
-2. Where those were that still ran is asked before they are stopped. The place of one that failed is
-   in its traceback.
-3. Where nobody was absent, the only one that failed by itself, after others had given up, was late.
-4. Where several are left, nobody is singled out.
+2. Running ranks are located before they are stopped. The location of a failed rank is in its
+   traceback.
+3. If no rank was absent, the only one that failed by itself, after others had given up, was late.
+4. If several are left, none is named.
 
-It is read once for a round that failed, of as many workers as there are: each thing is looked at
-once.
+It runs once for a failed round, over as many workers as there are: each fact is read once.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _WAITED = re.compile(r"(?:waiting|after|ran for) (\d{1,9}) ?(ms|milliseconds|s|s
 
 
 class _Located(Struct, frozen=True):
-    """A rank, and where it was when a collective timed out."""
+    """A rank, and its location when a collective timed out."""
 
     failure: Failure
     place: str
@@ -48,14 +47,14 @@ class _Located(Struct, frozen=True):
 
 
 class Absence(Struct, frozen=True):
-    """What is known of those that may not have come."""
+    """The ranks that may have been absent, and the evidence."""
 
     suspects: tuple[Failure, ...]
     late: Failure | None
     located: dict[int, _Located]
     """By rank."""
     odd: int | None
-    """The only rank that was where no other was."""
+    """The only rank at its location."""
 
     @property
     def culprit(self) -> Failure | None:
@@ -69,7 +68,7 @@ class Absence(Struct, frozen=True):
 
 
 def absence(cause: Cause) -> Absence:
-    """Who may not have come to a collective, by what is known best."""
+    """The ranks that may have been absent, by the best evidence."""
     found = [one for one in map(_located, cause.everybody) if one is not None]
     located = {one.failure.rank: one for one in found}
     odd = _odd(found)
@@ -126,7 +125,7 @@ def _follows(failure: Failure) -> bool:
 
 
 def summary(cause: Cause) -> str:
-    """Who did not come, in a few words; empty where that is not known."""
+    """The absent rank, in a few words; empty if not known."""
     found = absence(cause)
     if found.late is not None:
         return describe(found.late)
@@ -143,7 +142,7 @@ def summary(cause: Cause) -> str:
 
 
 def blame(cause: Cause) -> Blame:
-    """Whom to blame for it, and why."""
+    """The rank to blame for it, and why."""
     found = absence(cause)
     came = _came(cause, found) or [cause.first]
     if found.late is not None:
@@ -163,7 +162,7 @@ def blame(cause: Cause) -> Blame:
 
 
 def _came(cause: Cause, found: Absence) -> list[Failure]:
-    """Those that waited: all that failed or were found waiting, but for who is to blame."""
+    """The ranks that waited: all that failed or were found waiting, except the one to blame."""
     absent = {one.rank for one in found.suspects}
     if found.late is not None:
         absent.add(found.late.rank)
@@ -188,7 +187,7 @@ def _blame_one(found: Absence, absent: Failure, came: Sequence[Failure]) -> Blam
 
 
 def _waited(failures: Sequence[Failure], whom: str) -> str:
-    """Who waited, and for how long, by the words of those that gave up."""
+    """Which ranks waited, and for how long, by the messages of those that gave up."""
     texts = (one.error.message or one.stderr_tail for one in failures)
     found = [match for text in texts if (match := _WAITED.search(text))]
     seconds = [float(one[1]) / (1000 if one[2].startswith("m") else 1) for one in found]

@@ -1,12 +1,12 @@
-"""Which rank called another collective than the others, or did not come to one, by PyTorch's words.
+"""Which rank called another collective than the others, or none, by PyTorch's messages.
 
 With TORCH_DISTRIBUTED_DEBUG=DETAIL each rank compares its call with those of others, and fails with
-what both were. So a rank's words tell of two ranks, and the words of several of all: the one whose
-call nobody else made is the odd one. Where as many made the one call as the other, nobody is.
+both. So one rank's message tells of two ranks, and several messages of all: the outlier is the rank
+whose call no other made. Where as many made the one call as the other, there is none.
 
-A monitored barrier that times out names the ranks that did not come. Any other collective that
-times out names nobody: those that fail are the ones that came. A wait for a key of the store may
-name one, where each rank sets a key that ends in its number (`/default_pg/0//cpu//0/2`).
+A monitored barrier that times out names the ranks that did not enter it. Any other collective that
+times out names none: the ranks that fail are the ones that entered. A wait for a key of the store
+may name one, where each rank sets a key that ends in its number (`/default_pg/0//cpu//0/2`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class OddCall(Struct, frozen=True):
 
 
 def odd_call(failures: Iterable[Failure]) -> OddCall | None:
-    """The odd one of those whose calls are known, if there is one."""
+    """The outlier of the ranks whose calls are known, if there is one."""
     calls: dict[int, str] = {}
     for found in _found(CALL, failures):
         calls[int(found["rank"])] = f"{found['type']} {found['shape'] or ''}".strip()
@@ -53,7 +53,7 @@ def odd_call(failures: Iterable[Failure]) -> OddCall | None:
 
 
 def absent_ranks(failures: Iterable[Failure]) -> tuple[int, ...]:
-    """Ranks that did not come to a monitored barrier, by the words of those that did."""
+    """Ranks that did not enter a monitored barrier, by the messages of those that did."""
     named = (found["ranks"].split(",") for found in _found(ABSENT, failures))
     return tuple(sorted({int(rank) for ranks in named for rank in ranks}))
 

@@ -51,7 +51,7 @@ def port_beside(master_port: int) -> int:
 
 
 class Program(Struct, frozen=True):
-    """What the workers run."""
+    """The workers' program."""
 
     kind: ProgramKind
     target: str
@@ -76,15 +76,15 @@ class RestartPolicy(Struct, frozen=True):
 
 
 class Quarantine(Struct, frozen=True):
-    """When a host on which rounds keep failing is kept out (see `core.policy.quarantine`)."""
+    """When a host on which rounds keep failing is quarantined (see `core.policy.quarantine`)."""
 
     after: int = 3
     """Rounds in a row that failed there; 0: never."""
     first_s: float = 300.0
-    """How long the first time; twice as long each time after that."""
+    """The first quarantine; each further one is twice as long."""
     longest_s: float = 3600.0
     forget_s: float = 3600.0
-    """After which one stay is forgotten."""
+    """After this long, one quarantine is forgotten."""
 
 
 class Timeouts(Struct, frozen=True):
@@ -95,7 +95,7 @@ class Timeouts(Struct, frozen=True):
     unkillable_s: float = 10.0
     """How long after SIGKILL a process may still be there before it counts as stuck."""
     preload_s: float = 60.0
-    """How long the preloading of modules may take before workers start cold."""
+    """How long preloading modules may take before workers start cold."""
     join_s: float = 600.0
     """How long the job may have fewer nodes than it needs before it fails."""
     last_call_s: float = 5.0
@@ -106,11 +106,11 @@ class Timeouts(Struct, frozen=True):
     """No round is ended for a newcomer sooner; doubled by each fruitless round before it."""
     min_round_max_s: float = 60.0
     drain_s: float = 5.0
-    """How long a leaving node, when too few would be left, waits for a replacement."""
+    """How long a leaving node waits for a replacement, if too few would be left."""
     save_s: float = 20.0
     """How long workers that listen (`holdfast.draining`) have to save before their round ends."""
     notice_s: float | None = None
-    """How long after it was asked to leave this node is killed, where that is known; saving,
+    """How long after it was asked to leave this node is killed, if known; saving,
     waiting for a replacement and stopping then fit into it (`core.policy.timing`)."""
     close_s: float = 30.0
     """How long the coordinator's host waits at the end for nodes to take the outcome."""
@@ -118,18 +118,18 @@ class Timeouts(Struct, frozen=True):
     """How long one attempt to reach the endpoint's host may take; less where the lease is short
     (`core.policy.timing.one_dial_s`), and so with the next."""
     redial_s: float = 2.0
-    """How long one attempt may take to reach those that may lead, all at once: the lease of a
+    """How long one attempt to reach all possible leaders may take: the lease of a
     running round does not wait much longer."""
     seek_s: float = 6.0
-    """How long it may take to find and reach the coordinator before that is tried anew."""
+    """How long finding and reaching the coordinator may take before it is tried anew."""
     check_s: float = 60.0
-    """How long a command may take that says whether a node is fit."""
+    """How long the command that checks a node (`--check`) may take."""
     resign_s: float = 3.0
-    """How long a node that is done waits until its place as coordinator is handed over."""
+    """How long a finished node waits until another one coordinates."""
 
 
 class Leases(Struct, frozen=True):
-    """How loss is noticed, and how two rounds are kept from running at once.
+    """How loss is detected, and how two rounds are prevented from running at once.
 
     The letters are those of the formulas in `core.policy.timing`.
     """
@@ -137,11 +137,11 @@ class Leases(Struct, frozen=True):
     lease_s: float = 10.0
     """L: how long a node may run workers after the last heartbeat that was answered."""
     heartbeat_s: float = 2.0
-    """h: how often a node says that it is there."""
+    """h: how often a node sends a heartbeat."""
     stop_reserve_s: float = 2.0
     """r: how long before the end of its lease a node asks its workers to end."""
     kill_margin_s: float = 2.0
-    """K: within which SIGKILL is taken to arrive."""
+    """K: the time within which SIGKILL is assumed to take effect."""
     drift: float = 0.01
     """d: by how much the clocks of two hosts may differ in rate."""
     suspect_s: float = 5.0
@@ -153,18 +153,18 @@ class Leases(Struct, frozen=True):
     term_s: float = 3.0
     """T: how long a coordinator may speak after its last successful write."""
     takeover_s: float = 4.0
-    """E: how long others wait without a sign of it before they take over."""
+    """E: how long others wait without a sign of the coordinator before they take over."""
     hold_s: float = 60.0
     """H: how long a coordinator keeps a running round alive without its register."""
 
     @property
     def gone_after_s(self) -> float:
-        """L': the silence after which none of a node's workers can be running."""
+        """L': the silence after which no worker of a node can be running."""
         return self.lease_s * (1 + self.drift) + self.kill_margin_s
 
 
 class SecuritySettings(Struct, frozen=True):
-    """Where the secrets are found; the secrets themselves are nowhere in the configuration."""
+    """The paths of the secrets, which are never in the configuration themselves."""
 
     token_file: str | None = None
     tls_certificate: str | None = None
@@ -182,7 +182,7 @@ class DashboardSettings(Struct, frozen=True):
 
 
 class HealthSettings(Struct, frozen=True):
-    """Where a node tells how it is (`agent.health_port`)."""
+    """Where a node answers health probes (`agent.health_port`)."""
 
     port: int | None = None
     """None: nowhere; 0: any that is free."""
@@ -198,26 +198,26 @@ class WarmStart(Struct, frozen=True):
 
 
 EXIT_NOTICE_S = 30.0
-"""After that long a worker is told of that has not exited, though others finished well."""
+"""A worker that has not exited, though others finished well, is reported after this long."""
 
 
 class Oversight(Struct, frozen=True):
-    """What is looked at while workers run."""
+    """The monitoring of running workers."""
 
     stacks: bool = True
     """Whether workers can be asked where they are (`processes.stdlib_only.stack_handler`)."""
     hang: HangPolicy = "warn"
-    """What is done about a job that stands still (`core.policy.hangs`)."""
+    """The action for a job that is stalled (`core.policy.hangs`)."""
     hang_after_s: float = 300.0
-    """How long workers may stand still at least, whatever they have shown before."""
+    """How long workers may stall at least, whatever their earlier waits."""
     start_s: float | None = None
-    """How long after its start a worker may take to its first sign, a phase or a step."""
+    """How long after its start a worker's first sign, a phase or a step, may take."""
     first_step_s: float | None = None
-    """How long after its start a worker may take to its first step, if there is a limit."""
+    """How long after its start a worker's first step may take, if limited."""
     hang_unsaid_s: float = 1800.0
-    """The same for those that never say how far they are."""
+    """The same for workers that never report a step."""
     straggler_after_s: float = 90.0
-    """For how long a worker has to be slow to be told of (`core.policy.stragglers`)."""
+    """How long a worker has to be slow to be reported (`core.policy.stragglers`)."""
     run_s: float | None = None
     """How long the whole run may take, from the first round on, if there is a limit."""
     file_timer: bool = False
@@ -225,16 +225,16 @@ class Oversight(Struct, frozen=True):
     exit_s: float | None = None
     """How long a worker may take to exit once others have finished well, if there is a limit."""
     stuck_s: float = 0.0
-    """How long a worker may be stuck in the kernel before it counts as failed; 0: it is told of."""
+    """How long a worker may be stuck in the kernel before it counts as failed; 0: never."""
 
     @property
     def hang_check_s(self) -> float:
-        """How often workers are looked at for it."""
+        """How often workers are checked for it."""
         return min(60.0, self.hang_after_s / 5)
 
     @property
     def exit_notice_s(self) -> float | None:
-        """How long until it is told of, if it is (`core.features.exits`)."""
+        """How long until it is reported, if at all (`core.features.exits`)."""
         if self.hang == "off":
             return None
         limit_s = self.hang_after_s if self.exit_s is None else self.exit_s / 2
@@ -246,12 +246,12 @@ class Oversight(Struct, frozen=True):
 
     @property
     def checks_for_stuck(self) -> bool:
-        """Whether workers are looked at for what holds them (`core.policy.stuck`)."""
+        """Whether workers are checked for being held (`core.policy.stuck`)."""
         return self.hang != "off" or self.stuck_s > 0
 
     @property
     def stuck_check_s(self) -> float:
-        """How often."""
+        """The interval of these checks."""
         return min(self.hang_check_s, self.stuck_s / 4) if self.stuck_s else self.hang_check_s
 
 
@@ -275,7 +275,7 @@ class Output(Struct, frozen=True):
     """Our own lines are one object each (`observe.story`)."""
     timestamps: bool = False
     outcome_file: str | None = None
-    """Where the job's outcome is written once it is decided, for whoever placed the node."""
+    """The file for the job's outcome, once it is decided, for the node's scheduler."""
 
     def redirected(self, local_rank: int) -> int:
         return self.redirects.get(local_rank, self.redirects_default)
@@ -302,11 +302,11 @@ class Rendezvous(Struct, frozen=True):
 
 DEFAULT_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
 DRAIN_SIGNALS = ("SIGTERM", "SIGUSR1", "SIGUSR2")
-"""Those by which schedulers ask for a machine back: Slurm's `--signal`, submitit's USR2."""
+"""Signals by which schedulers ask for a machine back: Slurm's `--signal`, submitit's USR2."""
 
 
 class JobConfig(Struct, frozen=True):
-    """Everything that was decided before the job started."""
+    """All that was decided before the job started."""
 
     run_id: str
     program: Program
@@ -323,7 +323,7 @@ class JobConfig(Struct, frozen=True):
     is_host: bool | None = None
     """Whether this node is the coordinator; None: find out from the endpoint."""
     snapshot_dir: str | None = None
-    """Where the coordinator's host keeps its record; None: a place that the shell chooses."""
+    """Where the coordinator's host keeps its record; None: the shell chooses."""
     rendezvous: Rendezvous = Rendezvous()
     restarts: RestartPolicy = RestartPolicy()
     quarantine: Quarantine = Quarantine()
@@ -334,14 +334,14 @@ class JobConfig(Struct, frozen=True):
     dashboard: DashboardSettings = DashboardSettings()
     health: HealthSettings = HealthSettings()
     otel: bool = False
-    """Whether rounds and recoveries are told to OpenTelemetry."""
+    """Whether rounds and recoveries are exported to OpenTelemetry."""
     output: Output = Output()
     oversight: Oversight = Oversight()
     signals: tuple[str, ...] = DEFAULT_SIGNALS
     drain_signals: tuple[str, ...] = DRAIN_SIGNALS
-    """Which of them ask the node to leave when it suits the job, instead of at once."""
+    """The ones that ask the node to leave when it suits the job, instead of at once."""
     drain_worker_signal: str | None = None
-    """What all workers of the job get when they are to save, if they want a signal for it."""
+    """The signal that all workers of the job get to save, if any."""
     start_method: str = "spawn"
     monitor_interval_s: float = 0.1
     event_log_handler: str = "null"
@@ -349,13 +349,13 @@ class JobConfig(Struct, frozen=True):
     numa_binding: str | None = None
     virtual_local_rank: bool = False
     allow_chaos: bool = False
-    """Whether whoever may ask the job may also harm it, for a trial (`holdfast chaos`)."""
+    """Whether clients may also inject faults into the job (`holdfast chaos`)."""
     worker_store: bool = False
     """Rank 0 serves PyTorch's store itself, instead of a process of ours."""
     check: str = ""
-    """What a node has to pass before it joins: a command, `BUILT_IN_CHECK`, or nothing."""
+    """The check of a node before it joins: a command, `BUILT_IN_CHECK`, or none."""
     hidden_variables: tuple[str, ...] = ()
-    """What the agent has in its environment and workers must not: the engine's own ranks."""
+    """Variables of the agent that workers must not get: the scheduler's own ranks."""
 
     @property
     def has_fixed_ranks(self) -> bool:
@@ -364,10 +364,10 @@ class JobConfig(Struct, frozen=True):
 
     @property
     def caught_signals(self) -> tuple[str, ...]:
-        """What the agent listens to.
+        """The signals that the agent handles.
 
-        torchrun's four only where `--signals-to-handle` has them: whoever left one out of it, for
-        the agent to die of it, is not overruled by a default.
+        torchrun's four only where `--signals-to-handle` has them: a user who left one out, for the
+        agent to die of it, is not overruled by a default.
         """
         more = [name for name in self.drain_signals if name not in DEFAULT_SIGNALS]
         return tuple(dict.fromkeys((*self.signals, *more)))

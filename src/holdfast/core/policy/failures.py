@@ -1,4 +1,4 @@
-"""What a node says about a failure of its workers, and how much of it without being asked."""
+"""A node's reports of its workers' failures, in full or in brief."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOLD_AT_MOST = 256
 BRIEF_ABOVE = 64
 """In a job of more workers than this, failures are told in brief unless details are asked for."""
 KEPT_ALIVE_MOST_S = 3600.0
-"""How much earlier than its end an exception is believed to be: clocks on the wall may be set."""
+"""How much earlier than its end an exception is assumed at most: wall clocks may be set."""
 
 
 Failures = Mapping[int, Failure]
@@ -38,9 +38,9 @@ def in_full(told: Failures, config: JobConfig) -> tuple[Failure, ...]:
 
 
 def within_bounds(error: ErrorDetail) -> ErrorDetail:
-    """What a program says of its own end, as others take it (`core.protocol.bounds`).
+    """A program's own message about its end, within the bounds (`core.protocol.bounds`).
 
-    Of a traceback the end says most.
+    The end of a traceback is the most useful part.
     """
     at = error.timestamp
     has_time = at is None or abs(at) <= SECONDS_MOST
@@ -55,16 +55,16 @@ def within_bounds(error: ErrorDetail) -> ErrorDetail:
 
 
 def raised_s(error: ErrorDetail, ended_at: float) -> float:
-    """How long before its end a worker had raised: both by the clock of its own host."""
+    """How long before its end a worker had raised, both by the clock of its own host."""
     raised_at = error.timestamp
     if raised_at is None or not ended_at:
         return 0.0
-    unsure_s = 1.0 if raised_at == int(raised_at) else 0.0  # Some tell whole seconds.
+    unsure_s = 1.0 if raised_at == int(raised_at) else 0.0  # Some report whole seconds.
     return min(max(0.0, ended_at - raised_at - unsure_s), KEPT_ALIVE_MOST_S)
 
 
 def location(told: FrameGroup | None) -> tuple[str, bool]:
-    """Where a worker was, in words, and whether it waited for other ranks there."""
+    """A worker's location, in words, and whether it waited for other ranks there."""
     if told is None:
         return "", False
     from holdfast.core.policy.stacks import as_told  # Few jobs ever need it.

@@ -1,38 +1,38 @@
-"""Whether a group of workers hangs: a verdict of rules, and never an accident.
+"""Whether a group of workers hangs: decided by rules, never by chance.
 
-What is known of each worker at each look: how long ago it gave a sign (a step, a change of phase),
-how long the longest wait in its phase was, and what the kernel says of it. Where workers stand in
-their code is asked only once they are suspected, before anybody says or does anything.
+At each check it is known of each worker: how long ago it gave a sign (a step, a change of phase),
+how long the longest wait in its phase was, and its state in the kernel. Stacks are read only once
+workers are suspected, before anything is reported or done.
 
 Rules
-1. A worker stands still from its last sign on, as far as somebody looked meanwhile: a stretch in
-   which nobody did (a machine that slept, an agent that was held up) counts as one look.
-2. It may stand still for `factor` times the longest wait that its phase has taken in this round,
-   and never for less than the floor. What earlier rounds took can excuse it, and never accuse it.
-3. Where no wait of the phase has ended in this round, nothing is known of it and nobody is accused:
-   the start, the first step, a first evaluation or checkpoint take as long as they take. Deadlines
-   are for those.
+1. A worker is stalled from its last sign on, as far as it was checked meanwhile: a stretch
+   without checks (a machine that slept, an agent that stalled) counts as one check.
+2. It may be stalled for `factor` times the longest wait that its phase has taken in this round,
+   and never for less than the floor. Waits of earlier rounds can excuse it, and never accuse it.
+3. Where no wait of the phase has ended in this round, nothing is known of it and no worker is
+   accused: the start, the first step, a first evaluation or checkpoint take as long as they take.
+   Deadlines are for those.
 4. A group hangs only as a whole: one worker that is within its time clears all of them.
-5. Who works does not hang. Work is processor time since the last sign, input and output since the
-   last look, or to want a processor; unless the worker is in a function that only waits for others:
-   those may spin.
+5. A working worker does not hang. Work is processor time since the last sign, input and output
+   since the last check, or waiting for a processor; unless the worker is in a function that only
+   waits for others: those may spin.
    A rank in no collective is slow, and not hung, as long as it moves: it uses a processor, reads or
-   writes, or its stack is not the same in three looks. What moved last less than the floor ago may
-   do so again: an upload to a slow server moves in bursts. Who waits for it is told so, once, and
-   nothing is done. One that sits in a lock, a sleep or a read does none of these.
-6. Who is in the hands of the kernel does not hang: it waits for a device and cannot be woken, is
+   writes, or its stack is not the same in three checks. A rank that last moved less than the floor
+   ago may do so again: an upload to a slow server moves in bursts. The ranks that wait for it are
+   told so, once, and nothing is done. A rank in a lock, a sleep or a read does none of these.
+6. A worker that is held does not hang: it waits for a device and cannot be woken, is
    stopped by a signal, or a debugger holds it.
-7. A worker that never gave a sign, among others that did, has only to be at no work. Where none
-   ever did, the group stands still as long as all of them neither work nor print, and may do so
+7. A worker that never gave a sign, among others that did, has only to be without work. Where none
+   ever did, the group is stalled as long as all of them neither work nor print, and may be so
    for `factor` times the longest such stretch that ended by itself, and never for less than
-   `unsaid_s`. Such a group is told of, and never restarted. After the floor it is only a part of
-   what the coordinator needs: it tells of it where stacks show whom the others wait for. Each
-   worker has to be at the same place in three looks for that. Such verdicts are repeated, less and
-   less often: what was said before another rank ended is void. Where at least half of them stand
-   still and wait for others that work, that is told once, as of a slow rank: an endless loop looks
-   the same from outside.
-8. A suspicion that its stacks do not bear out is not raised again before twice the time has passed.
-   A verdict stands until somebody moves, and is told once.
+   `unsaid_s`. Such a group is reported, and never restarted. After the floor it is only a part of
+   what the coordinator needs: it is reported where stacks show which rank the others wait for. Each
+   worker has to be at the same location in three checks for that. Such verdicts are repeated, less
+   and less often: a verdict from before another rank ended is void. Where at least half of them
+   are stalled and wait for others that work, that is reported once, as of a slow rank: an endless
+   loop has the same signs.
+8. A suspicion that its stacks do not confirm is not raised again before twice the time has passed.
+   A verdict holds until a worker moves, and is reported once.
 """
 
 from __future__ import annotations
@@ -55,40 +55,40 @@ from holdfast.core.policy.stacks import (
 
 FACTOR = 5.0
 LATE_LOOKS = 2.0
-"""How many looks a stretch without one counts as, at most."""
+"""A stretch without checks counts as this many at most."""
 BUSY_SHARE = 0.1
-"""Of a processor, since the last sign: who has used more works, however slow the machine."""
+"""Of a processor, since the last sign: a worker that used more works, even on a slow machine."""
 BUSY_BYTES = 1 << 20
-"""Since the last look: who reads and writes more works."""
+"""Since the last check: a worker that reads and writes more works."""
 MOVING_SHARE = 0.05
-"""Of a processor, since the last look: a rank in no collective that uses more moves."""
+"""Of a processor, since the last check: a rank in no collective that uses more moves."""
 SAME_LOOKS = 3
-"""So often in a row a stack has to be the same before its rank does not move."""
+"""This many equal stacks in a row mean that a rank does not move."""
 IDLE_SHARE = 0.01
-"""Of a worker that gives no signs: who uses more does not stand still."""
+"""Of a worker that gives no signs: one that uses more is not stalled."""
 IDLE_S = 0.025
-"""Between two looks, however close they are: the kernel counts in hundredths of a second."""
+"""The least time between two checks: the kernel counts in hundredths of a second."""
 SWITCHES = 1.0
 """A second: a worker that gives no signs, and is woken more often, moves: it may be receiving."""
 SWITCHES_OF_LOOKS = 10
-"""To be asked for its stack wakes a worker, too."""
+"""Being asked for its stack wakes a worker, too."""
 HELD_STATES = frozenset("DTt")
 
 Finding = Literal["nothing", "suspicion", "movement"]
 
 
 class HangTerms(Struct, frozen=True):
-    """How long is too long."""
+    """The limits."""
 
     floor_s: float
     unsaid_s: float
     interval_s: float
-    """How often workers are looked at."""
+    """The interval of the checks."""
     factor: float = FACTOR
 
 
 class WorkerSight(Struct, frozen=True):
-    """One worker at one look."""
+    """One worker at one check."""
 
     rank: int
     age_s: float | None = None
@@ -106,21 +106,21 @@ class WorkerSight(Struct, frozen=True):
 
 
 class Stillness(Struct):
-    """What is remembered of one worker."""
+    """The state of one worker."""
 
     still_s: float = 0.0
     longest_still_s: float = 0.0
-    """Of the stretches in which it gave no sign of work that ended by themselves (rule 7)."""
+    """The longest stretch without a sign of work that ended by itself (rule 7)."""
     last: WorkerSight | None = None
     moved: WorkerSight | None = None
-    """As it was seen when it last moved."""
+    """The check at which it last moved."""
     works: bool = True
     moves: bool = True
-    """Since the look before (rule 5)."""
+    """Since the previous check (rule 5)."""
     unmoved_s: float = 0.0
     """How long it has not moved."""
     frames: tuple[StackFrame, ...] = ()
-    """Where it was when it was last asked, since it last gave a sign."""
+    """Its location when last asked, since its last sign."""
     same: int = 0
     """How often in a row it was there."""
     in_collective: bool = True
@@ -128,24 +128,24 @@ class Stillness(Struct):
 
 
 class HangVerdict(Struct, frozen=True):
-    """What stacks have shown of a group that was suspected."""
+    """The result of reading the stacks of a suspected group."""
 
     hangs: bool
     words: str
     suspect: int = 0
-    """The rank that is most likely the cause: who stands out, else the first of all."""
+    """The rank that is the most likely cause: the outlier, else the first of all."""
     groups: tuple[StackGroup, ...] = ()
-    """Where all of them are."""
+    """The locations of all."""
     still_s: float = 0.0
-    """How long all have stood still."""
+    """How long all have stalled."""
     never_spoke: bool = False
-    """None of them ever gave a sign: such a group is only told of."""
+    """None of them ever gave a sign: such a group is only reported."""
     needs_cause: bool = False
     """It hangs only if it waits for a rank that is known (rule 7)."""
     is_void: bool = False
-    """It does not hang any more, as was said before."""
+    """An earlier verdict is void."""
     slow: str = ""
-    """In words, which rank the others wait for, where it moves; empty where that was told."""
+    """In words, the rank for which the others wait, where it moves; empty if reported before."""
 
 
 class HangWatch(Struct):
@@ -161,16 +161,16 @@ class HangWatch(Struct):
     patience_s: float = 0.0
     hangs: bool = False
     may_hang: bool = False
-    """That was the verdict, if a cause is known (rule 7)."""
+    """The last verdict counts only if a cause is known (rule 7)."""
     is_long: bool = False
-    """Workers that never gave a sign have stood still for as long as they may."""
+    """Workers that never gave a sign have stalled for as long as they may."""
     told_slow: bool = False
     longest: dict[str, float] = field(default_factory=dict)
     """By phase, in this round: excuses for the next one."""
 
 
 def look(watch: HangWatch, seen: Iterable[WorkerSight], now: float) -> Finding:
-    """Take in one look at all workers that run; the clock of `now` sleeps with the machine."""
+    """Take in one check of all running workers; the clock of `now` sleeps with the machine."""
     elapsed_s = 0.0 if watch.looked_at is None else max(0.0, now - watch.looked_at)
     watch.looked_at = now
     counted_s = min(elapsed_s, LATE_LOOKS * watch.terms.interval_s)
@@ -206,7 +206,7 @@ def look(watch: HangWatch, seen: Iterable[WorkerSight], now: float) -> Finding:
 
 
 def judge(watch: HangWatch, stacks: Iterable[WorkerStack]) -> HangVerdict:
-    """Stacks of a group that was suspected are there: does it hang, and what is to be said?"""
+    """Take in the stacks of a suspected group; return the verdict."""
     known = {stack.rank: stack for stack in stacks}
     working = [
         rank
@@ -255,7 +255,7 @@ def _look_anew(watch: HangWatch) -> None:
 def _moving(
     watch: HangWatch, known: dict[int, WorkerStack], absent: set[int], everybody: bool
 ) -> tuple[set[int], bool]:
-    """Ranks in no collective that move (rule 5), and whether another look has to tell."""
+    """Ranks in no collective that move (rule 5), and whether another check is needed."""
     moving, unclear = set(), False
     for rank, worker in watch.workers.items():
         stack = known.get(rank)
@@ -282,7 +282,7 @@ def _until_unmoved_s(watch: HangWatch, absent: set[int]) -> float:
 
 
 def _slow(watch: HangWatch, groups: tuple[StackGroup, ...], ranks: set[int]) -> str:
-    """What is said of ranks that move while others wait for them; empty where it was said."""
+    """The report on ranks that move while others wait for them; empty if reported before."""
     behind = [one for one in groups if any(stack.rank in ranks for stack in one.stacks)]
     absent = not_in_collective(groups)
     waiting = [one for one in groups if one not in absent and one not in behind]
@@ -322,7 +322,7 @@ def _take(worker: Stillness, one: WorkerSight, elapsed_s: float, counted_s: floa
 
 
 def _all_beyond(watch: HangWatch, found: list[WorkerSight]) -> bool:
-    """Whether everybody has stood still for longer than it may, and nobody is held."""
+    """Whether all have stalled for longer than they may, and none is held."""
     if not found or any(one.state in HELD_STATES or one.traced for one in found):
         return False
     some_gave_signs = any(one.age_s is not None for one in found)
@@ -354,7 +354,7 @@ def _is_beyond(watch: HangWatch, one: WorkerSight) -> bool:
 
 
 def _is_long(watch: HangWatch) -> bool:
-    """Whether nobody ever gave a sign, and all have stood still for `unsaid_s` at least."""
+    """Whether none ever gave a sign, and all have stalled for `unsaid_s` at least."""
     still = all(one.still_s > watch.terms.unsaid_s for one in watch.workers.values())
     return still and not _gave_signs(watch)
 
@@ -370,7 +370,7 @@ def _speaking(watch: HangWatch) -> list[Stillness]:
 
 
 def _how_long(watch: HangWatch) -> str:
-    """How long all have stood still, and what they had done before."""
+    """How long all have stalled, and their earlier signs."""
     speaking = _speaking(watch)
     still_s = min(worker.still_s for worker in speaking)
     who = "the worker has stood" if len(watch.workers) == 1 else "all workers have stood"

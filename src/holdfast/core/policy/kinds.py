@@ -1,15 +1,15 @@
-"""What kind of failure it was, and what to do next.
+"""The kind of a failure, and the next thing to do.
 
 Rules
-1. What we ended ourselves (a deadline, a hang) is of the kind that we ended it for.
-2. What the kernel says it did (out of memory) comes before anything that a program says.
-3. A program's own words come next: its exception, or, where there is none, its last lines. They are
-   looked through for what every system says in the same way: errors of the operating system, of
+1. A worker that we ended (for a deadline, a hang) has the kind that we ended it for.
+2. The kernel's own report (out of memory) comes before any message of a program.
+3. A program's own message comes next: its exception, or, without one, its last lines. They are
+   searched for texts that every system has in common: errors of the operating system, of
    Python's imports, of collectives.
-4. Where nobody says anything, the way in which the process ended is the kind.
+4. Without any message, the way in which the process ended is the kind.
 
-The words are foreign, and there is no other place to read them from. A word that is not known
-leads to a kind that says less ("exception", "exit code"), never to a wrong one.
+The texts are foreign, and there is no other source for them. An unknown text
+leads to a less specific kind ("exception", "exit code"), never to a wrong one.
 
 It is imported when something has failed: a job that goes well never needs it.
 """
@@ -54,14 +54,14 @@ NATIVE = frozenset({"crash", "abort", "illegal instruction", "arithmetic error"}
 
 
 class WordsOfKind(Struct, frozen=True):
-    """By which words a kind is known, and what to do about it."""
+    """The texts by which a kind is recognized, and the next thing to do."""
 
     kind: str
     words: str
     advice: str
 
 
-# The first whose words are found counts, so what is more special comes first.
+# The first match counts, so the more specific come first.
 # fmt: off
 BY_WORDS = (
     WordsOfKind("accelerator out of memory",
@@ -222,18 +222,18 @@ def kind_of(failure: Failure) -> str:
 
 
 def is_timed_out(failure: Failure) -> bool:
-    """Whether a collective timed out. It is asked while a round is being ended, so the words of all
-    other kinds are read only where these are found."""
+    """Whether a collective timed out. It is asked while a round is being ended, so the texts of all
+    other kinds are searched only where these are found."""
     return _has_words_of(TIMED_OUT, _own_words(failure)) and kind_of(failure) == TIMED_OUT
 
 
 def sounds_timed_out(text: str) -> bool:
-    """Whether such words are anywhere in a text."""
+    """Whether any of these texts occurs."""
     return _has_words_of(TIMED_OUT, text)
 
 
 def own_cause(text: str) -> bool:
-    """Whether words that sound like a lost peer name a fault of the worker's own machine."""
+    """Whether a text that suggests a lost peer names a fault of the worker's own machine."""
     return _has_words_of(NAME_NOT_RESOLVED, text) or _has_words_of(CERTIFICATE, text)
 
 
@@ -243,12 +243,12 @@ def _has_words_of(kind: str, text: str) -> bool:
 
 
 def advice_for(kind: str) -> str:
-    """What to do next, in a sentence; empty where there is nothing that the error does not say."""
+    """The next thing to do, in a sentence; empty if the error says all."""
     return ADVICE.get(kind, "")
 
 
 def telling_line(failure: Failure) -> str:
-    """The line that says most: of an exception, or, for want of one, the last of its output."""
+    """The most telling line: of an exception, or, without one, the last of its output."""
     lines = [line.strip() for line in failure.error.message.splitlines() if line.strip()]
     if not lines and (place := _place_of_crash(failure)):
         return place
@@ -292,7 +292,7 @@ def _is_recursion(stack: str) -> bool:
 
 
 def _place_of_crash(failure: Failure) -> str:
-    """Where a worker was that left its stack when it crashed."""
+    """The location of a worker that left its stack when it crashed."""
     if failure.status.signal is None or not failure.error.traceback:
         return ""
     from holdfast.core.policy import stacks

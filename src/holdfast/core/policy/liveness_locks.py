@@ -1,21 +1,21 @@
-"""What a node leaves behind on its machine, and what that proves after its end.
+"""Liveness locks: how a node's end is proven on its own machine.
 
-A node keeps a *note*: a file in a folder of its user on a disk of the machine itself. All its
-processes (agent, spawner, workers and what they fork) hold a lock on it, as they hold the tether,
+A node keeps a *liveness lock*: a locked file in a folder of its user on a disk of the machine. All
+its processes (agent, spawner, workers and their children) hold the lock, as they hold the tether,
 so the kernel frees it when the last of them is gone. An agent that is started on the machine later
-finds the note, and says of that node what it proves.
+finds the file, and reports what it proves.
 
 Rules
 1. A lock that can be taken proves that the node has ended, if it is the lock of that very file (a
-   copy has another number on its disk) and the machine has not been started since the note was
+   copy has another number on its disk) and the machine has not been restarted since the file was
    made: a lock of an earlier start is no lock any more.
-2. A process that let go of every descriptor holds no lock. As long as one carries the node's marker
-   in its environment, as whatever a worker executes does, the node has not ended. Only who looks
-   from the same process namespace sees all of them.
-3. Another start of the same machine proves that all is gone that ran before. What is in a container
+2. A process that closed every descriptor holds no lock. As long as one carries the node's marker
+   in its environment, as all children of workers do, the node has not ended. Only an observer
+   in the same process namespace sees all of them.
+3. A restart of the machine proves that all earlier processes are gone. A container
    cannot know its machine (the disk may have come from another one): this proves nothing there.
-4. All else proves nothing, and the lease is waited for.
-5. What a node says of the end of others is believed, if round and seat are those of a member:
+4. Nothing else is proof, and the lease is waited for.
+5. A node's report of the end of others is believed, if round and seat are those of a member:
    admission is trust, and an admitted node can end a round in many ways.
 """
 
@@ -35,18 +35,18 @@ Verdict = Literal["ended", "may run", "unknown"]
 
 
 class LockOrigin(Struct, frozen=True):
-    """Where a process runs, as far as others have to know who judge its end."""
+    """The environment of a process, as far as a judge of its end has to know."""
 
     machine: NameOrNone = ""
-    """Of this machine alone, for ever; empty where nobody knows."""
+    """The machine's identity; empty if unknown."""
     start: NameOrNone = ""
-    """Of the time since the machine was last started."""
+    """The machine's present boot."""
     namespace: NameOrNone = ""
-    """In which its processes are numbered."""
+    """Its process namespace."""
 
 
 class NotedSeat(Struct, frozen=True):
-    """The last round that a node was in, and its seat there."""
+    """The node's last round, and its seat there."""
 
     instance: Number
     round: Number
@@ -54,7 +54,7 @@ class NotedSeat(Struct, frozen=True):
 
 
 class MachineNote(Struct, frozen=True, omit_defaults=True):
-    """What is in the file."""
+    """The content of the file."""
 
     job: Annotated[str, Meta(max_length=4096)]
     node: Name
@@ -62,22 +62,22 @@ class MachineNote(Struct, frozen=True, omit_defaults=True):
     file: Number
     """The file's number on its disk."""
     marker: NameOrNone = ""
-    """What the environment of whatever its workers execute has."""
+    """The marker in the environment of all processes that its workers execute."""
     seat: NotedSeat | None = None
 
 
 class Evidence(Struct, frozen=True):
-    """What was found of a note's node."""
+    """What was found of a liveness lock's node."""
 
     file: int
-    """The number of the file that the note was in."""
+    """The number of the file found."""
     is_locked: bool
     marked: int = 0
     """How many processes carry its marker."""
 
 
 def judge(note: MachineNote, here: LockOrigin, found: Evidence) -> Verdict:
-    """Whether that node has ended, for somebody who looks from here."""
+    """Whether that node has ended, as seen from here."""
     if found.is_locked:
         return "may run"
     same_start = bool(here.start) and note.where.start == here.start
@@ -92,7 +92,7 @@ def judge(note: MachineNote, here: LockOrigin, found: Evidence) -> Verdict:
 
 
 def as_told(note: MachineNote) -> EndedMember | None:
-    """What is told of a node that has ended; None where it never was in a round."""
+    """The report on a node that has ended; None if it never was in a round."""
     if note.seat is None:
         return None
     seat = note.seat

@@ -1,4 +1,4 @@
-"""What a node says to its user, as sentences made of facts."""
+"""A node's messages to its user, as sentences made of facts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def seat(assignment: Assignment) -> str:
 
 
 def round_ends(number: int, reason: str, left: int, has_failed: bool) -> str:
-    """The end of a round, and what it means on this node, where `left` workers still run."""
+    """The end of a round, and its effect on this node, where `left` workers still run."""
     stopping = ""
     if left and has_failed:
         stopping = (
@@ -44,7 +44,7 @@ def no_contact(reason: str, is_done: bool, has_job: bool, limit_s: float | None)
 
 
 def passed_on(running: int, grace_s: float, is_interrupt: bool) -> str:
-    """What becomes of a signal; follows a sentence about it."""
+    """The effect of a signal; follows a sentence about it."""
     if not running:
         return ""
     again = "; Ctrl-C again ends at once" if is_interrupt else ""

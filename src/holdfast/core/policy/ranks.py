@@ -1,26 +1,26 @@
-"""Who sits in a round, in what order, and who is which rank.
+"""Which nodes sit in a round, in what order, and with which ranks.
 
-Three requests, one function each, all answered by the coordinator before a round is
+Three questions, one function each, all answered by the coordinator before a round is
 announced. Candidates come in the order in which they arrived.
 
-Who sits (`select`)
-1. A former member that is a candidate sits, whoever else is there: it has state.
+Seats (`select`)
+1. A former member that is a candidate always gets a seat: it has state.
 2. A newcomer takes a seat that a node of its own role left. A job has `maximum` seats;
    each seat of the former round belongs to the role of the node that last held it.
 3. A seat that was never held goes to any newcomer, whatever its role.
-4. Among newcomers the one that arrived first is served first. Who gets no seat stands by.
+4. Among newcomers the one that arrived first is served first. Nodes without a seat stand by.
 
-In what order (`order`)
+Order (`order`)
 5. Former members first, in the order that they had: the oldest are in front, so rank 0 is
    one that has state. Newcomers come after them.
 6. Newcomers among themselves: by rank hint, then topology key, then host name, both in
    natural order (node2 before node10), then arrival. No hint comes after every hint, no
    key after every key.
-7. In the very first round a hint is a place: hint k is position k, where k is free. Of two
-   nodes with one hint the first to arrive has it and the other the next place; hints
-   beyond the end take the last places. The others fill what is left, in the order of 6.
+7. In the very first round a hint is a position: hint k is position k, where k is free. Of two
+   nodes with one hint the first to arrive has it and the other the next one; hints
+   beyond the end take the last positions. The others fill the rest, in the order of 6.
 
-Who is which rank (`assign`)
+Ranks (`assign`)
 8. Global ranks are dense (0 … world size − 1), and contiguous on each node.
 9. Role ranks are dense within a role, in the same order.
 
@@ -29,8 +29,8 @@ Where ranks are fixed (`by_rank`), in place of 1 to 7
 11. Of several that claim one rank the one with state sits, the newest first, then the one
     that arrived first. The others stand by until it is gone.
 
-A seat that stays empty for want of its role is remembered by whoever keeps the rounds:
-`seat_holders` says who last held each seat, and that is what `select` wants to be told.
+The keeper of the rounds remembers a seat that stays empty for want of its role: `seat_holders`
+returns the last holder of each seat, and `select` takes that.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _NUMBERS = re.compile("([0-9]+)")
 def select(
     candidates: Sequence[NodeInfo], former: Sequence[NodeInfo], maximum: int
 ) -> tuple[NodeInfo, ...]:
-    """The candidates that sit in the next round, former members first, then by arrival.
+    """The candidates that get a seat in the next round, former members first, then by arrival.
 
     `former` holds the last holder of every seat of the former round (`seat_holders`), and
-    is empty before the first round. Whether former members that are not candidates may be
-    replaced yet is for the caller to know. Fewer may sit than there are candidates even
-    below `maximum`, when the seats left are of other roles.
+    is empty before the first round. The caller decides whether absent former members may be
+    replaced yet. Fewer may sit than there are candidates even below `maximum`, when the
+    seats left are of other roles.
     """
     present = {candidate.node: candidate for candidate in candidates}
     sitting = [present[member.node] for member in former if member.node in present][:maximum]
@@ -75,7 +75,7 @@ def select(
 def seat_holders(
     former: Sequence[NodeInfo], members: Sequence[NodeInfo], maximum: int
 ) -> tuple[NodeInfo, ...]:
-    """Who last held each seat, once `members` sit: they, and those whom nobody replaced."""
+    """The last holder of each seat, once `members` sit: they, and those that were not replaced."""
     sitting = {member.node for member in members}
     filled = Counter(member.role for member in members)
     filled.subtract(member.role for member in former if member.node in sitting)
@@ -104,14 +104,14 @@ def order(candidates: Iterable[NodeInfo], previous: Sequence[str] = ()) -> tuple
 
 
 def _by_place(arrived: Sequence[NodeInfo]) -> tuple[NodeInfo, ...]:
-    """Rule 7: hinted nodes in their places, the others in between."""
+    """Rule 7: hinted nodes at their positions, the others in between."""
     hinted = sorted((n for n in arrived if n.rank_hint is not None), key=_hint)
     others = iter(sorted((n for n in arrived if n.rank_hint is None), key=_preference))
     behind = len(arrived) - len(hinted)
     seated: dict[int, NodeInfo] = {}
     place = -1
     for index, member in enumerate(hinted):
-        # Never so far back that those with a higher hint would not fit behind it.
+        # Not so far back that nodes with a higher hint would not fit behind it.
         place = min(max(_hint(member), place + 1), behind + index)
         seated[place] = member
     return tuple(seated[i] if i in seated else next(others) for i in range(len(arrived)))
@@ -120,10 +120,10 @@ def _by_place(arrived: Sequence[NodeInfo]) -> tuple[NodeInfo, ...]:
 def by_rank(
     candidates: Iterable[NodeInfo], previous: Sequence[str], size: int
 ) -> dict[int, NodeInfo]:
-    """Who sits at which fixed rank of a job of this size; nobody at a rank without a candidate.
+    """The node at each fixed rank of a job of this size; none at a rank without a candidate.
 
-    Candidates come in the order of their arrival; `previous` names who has state, the newest
-    first. Ranks come in their order.
+    Candidates come in the order of their arrival; `previous` names the nodes with state, the
+    newest first. Ranks come in their order.
     """
     places = {node: place for place, node in enumerate(previous)}
     seated: dict[int, NodeInfo] = {}

@@ -1,14 +1,14 @@
 """The settings of a rendezvous: `--rdzv-conf` of the command line, `rdzv_configs` of the API.
 
 Rules
-- One row is one setting. All who read settings read them through these rows, so that the same
-  text means the same, and the same mistake is told in the same words, wherever it was written.
+- One row is one setting. All readers of settings use these rows, so that the same
+  text means the same, and the same mistake gives the same message, wherever it was written.
 - A row with a field goes there, a path into `JobConfig`; of two for one field the upper one wins.
-  Others are asked for (`read`) by whoever needs them: a register, the port of a coordinator.
-- What somebody said as an option of its own is stronger than a setting.
-- `cas_backoff_max_seconds` spreads out nodes that all write to the backend. Here the one that
-  coordinates writes, and there is nobody to spread out: it is checked, and has no effect.
-- PyTorch's words for heartbeat and silence are wishes: PyTorch lets them be anything, so none of
+  Others are read (`read`) by their users: a register, the port of a coordinator.
+- An option of its own is stronger than a setting.
+- `cas_backoff_max_seconds` spreads out nodes that all write to the backend. Here only the
+  coordinator writes, so there is nothing to spread out: it is checked, and has no effect.
+- PyTorch's settings for heartbeat and silence are requests: PyTorch accepts any value, so none of
   them may make a job fail that torchrun would run.
 """
 
@@ -34,7 +34,7 @@ from holdfast.core.protocol.endpoint import Endpoint
 from holdfast.core.protocol.errors import UsageError
 
 COMMAND_LINE, API = "--rdzv-conf", "rdzv_configs"
-"""Where a setting was written: what a sentence about it begins with."""
+"""The origin of a setting: the beginning of a message about it."""
 
 
 class Setting(Struct, frozen=True):
@@ -80,7 +80,7 @@ SETTINGS: Mapping[str, Setting] = {
 
 
 def check(given: Mapping[str, str], origin: str = API) -> None:
-    """Refuse a name or a value that means nothing to our backends."""
+    """Refuse a name or a value that has no meaning for our backends."""
     for key in given:
         if key not in SETTINGS:
             known = f"the known ones are {texts.listed(sorted(SETTINGS))}"
@@ -104,7 +104,7 @@ def apply(
     options: Mapping[str, Any] | None = None,
     origin: str = API,
 ) -> JobConfig:
-    """The configuration with what was given; `options`, by field, are stronger than settings."""
+    """The configuration with the given settings; `options`, by field, are stronger."""
     fields: dict[str, Any] = {}
     for key, setting in SETTINGS.items():
         if setting.field and key in given:
@@ -127,7 +127,7 @@ def _hear_keep_alive(fields: dict[str, Any], given: Mapping[str, str], origin: s
 
 
 def _derive_times(fields: dict[str, Any]) -> None:
-    """Let the times that go together follow the one or two that were given."""
+    """Derive the times that go together from the one or two that were given."""
     section = "leases."
     chosen = {path: value for path, value in fields.items() if path.startswith(section)}
     if chosen:

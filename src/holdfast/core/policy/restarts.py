@@ -1,18 +1,18 @@
 """Whether a failed round is tried again.
 
 Rules, in this order
-1. A failure that says of itself that a restart cannot help (`holdfast.NonRetryable`, a
+1. A failure that states that a restart cannot help (`holdfast.NonRetryable`, a
    listed exit code) ends the job.
 2. A program that cannot begin (a syntax error, a missing module or file, an argument that it does
-   not know) ends the job before it has got anywhere, if all that failed say the same. One rank of
-   several, or one host of several, may itself be what is wrong: two of them have to say so. In a
-   job of one host a rank that says so again in the next round counts as another.
+   not know) ends the job before its first progress, if all that failed agree. One rank of
+   several, or one host of several, may itself be at fault: two of them have to agree. In a
+   job of one host a rank that reports it again in the next round counts as another.
 3. The same cause `same_cause_limit` times in a row, without progress between, ends it.
 4. More failures than `max_restarts` ends it; with a window, only those inside it count.
 5. Otherwise the job restarts: at once after the first failure, after a growing pause when
    the rounds before it made no progress either.
 
-Progress is what the workers report; where none ever did, a round that lasted
+Progress is the steps that workers report; where none ever did, a round that lasted
 `progress_after_s` counts as progress. Every decision carries its reason in words.
 
 The pause is spread by ±25 % so that many jobs that failed together (a switch, a file
@@ -38,15 +38,15 @@ class RoundFailure(Struct, frozen=True):
     at: float
     lasted_s: float
     progressed: bool | None
-    """What the workers reported, or None where they report nothing."""
+    """The step that the workers reported, or None if they report none."""
     fingerprint: str
     """Equal for equal causes; empty where the failure says nothing about its cause."""
     exit_code: int | None
     non_retryable: bool
     hopeless: str = ""
-    """Why the program cannot begin, where all that failed say so."""
+    """Why the program cannot begin, if all failures agree."""
     witnesses: tuple[str, ...] = ()
-    """Hosts that say so; in a job of one host its ranks."""
+    """Hosts that report it; in a job of one host its ranks."""
     witnesses_needed: int = 2
 
 
@@ -88,14 +88,14 @@ def decide(
 
 
 def forgotten(at: float) -> RoundFailure:
-    """A failure of which only the charge is known: it counts, and explains nothing."""
+    """A failure of which only the charge is known: it counts, without a cause."""
     return RoundFailure(
         at, lasted_s=0.0, progressed=True, fingerprint="", exit_code=None, non_retryable=False
     )
 
 
 def fingerprint(failure: Failure) -> str:
-    """What two failures with the same cause have in common.
+    """Text that two failures with the same cause have in common.
 
     Addresses and numbers differ from run to run and are masked. A bare signal from outside
     tells nothing about its cause, unless the kernel ran out of memory.
@@ -127,13 +127,13 @@ LAST_WORDS = (
 
 
 def hopeless(failed: Sequence[Failure]) -> str:
-    """Why the program cannot even begin, if that is what each of these failures says."""
+    """Why the program cannot even begin, if all these failures agree on it."""
     reasons = {_why_hopeless(failure) for failure in failed}
     return reasons.pop() if len(reasons) == 1 else ""
 
 
 def is_alike(one: Failure, other: Failure) -> bool:
-    """Whether both say the same, a worker that was stopped meanwhile among them."""
+    """Whether both failures agree; a worker that was stopped meanwhile agrees."""
     return _why_hopeless(one) == _why_hopeless(other) != ""
 
 

@@ -5,19 +5,19 @@ Rules
 2. A worker that ended with the symptom of a lost peer is a *victim*, of a failure without
    that symptom if there is one, else of the only one that has it from elsewhere than a collective,
    else of the first that was observed.
-3. Of what remains, the one that was observed first is named. It is "first observed", not
-   "guilty": that is all that an observer can know.
+3. Of the rest, the one that was observed first is named. It is "first observed", not
+   "guilty": an observer cannot know more.
 4. Where all that failed lost a peer, or waited for one until the time was over or the whole job
-   stood still, and a rank had ended well before, it is that rank that they missed; unless most had
+   stalled, and a rank had ended well before, that rank is the missing one; unless most had
    ended: then the one that went on is named.
-5. The certainty is told with its reason: *certain* where nobody else failed on its own, or all in
-   the same way; *likely* where one was first of several, or was the only one with an error of
-   its own; *unclear* where all that is known are symptoms.
-6. Of a collective that timed out, another rank is to blame than those that failed
+5. The certainty comes with its reason: *certain* if no other failed on its own, or all in
+   the same way; *likely* if one was first of several, or was the only one with an error of
+   its own; *unclear* if only symptoms are known.
+6. For a collective that timed out, another rank is to blame than those that failed
    (`core.policy.absence`).
 
-The symptom is read from the text that the worker left, because there is no other place
-to read it from: libraries report a peer's death as a connection error of their own.
+The symptom is read from the text that the worker left, because there is no other source:
+libraries report a peer's death as a connection error of their own.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ LOST_PEER = (
 EARLY_ENDS_TOLD = 3
 RANKS_NAMED = 4
 WORDS_MOST, OWN_WORDS_MOST = 200, 1000
-"""Of what a worker says, and of what we say, which may end with the path of a file."""
+"""Texts of a worker, and of ours, which may end with the path of a file."""
 TOGETHER_S = 0.5
-"""Words of two nodes that come so close together may have been sent in the other order."""
+"""Messages of two nodes this close together may have been sent in the other order."""
 
 
 class Cause(Struct, frozen=True):
@@ -65,7 +65,7 @@ class Cause(Struct, frozen=True):
 
 
 def name(failures: Iterable[Failure]) -> Cause | None:
-    """Tell the failures of a round apart; None where nothing failed on its own."""
+    """Split the failures of a round; None if none failed on its own."""
     in_order = sorted(failures, key=lambda failure: failure.observed_at)
     stopped = tuple(failure for failure in in_order if failure.stopped_by_us)
     own = [failure for failure in in_order if not failure.stopped_by_us]
@@ -79,7 +79,7 @@ def name(failures: Iterable[Failure]) -> Cause | None:
 
 
 def _in_no_collective(lost: Iterable[Failure]) -> Failure | None:
-    """Of those that lost a connection, the only one that did so elsewhere than in a collective."""
+    """Of those that lost a connection, the only one that did so outside a collective."""
     from holdfast.core.policy.stacks import place_of_error
 
     places = [(one, place_of_error(one.error.traceback)) for one in lost]
@@ -89,7 +89,7 @@ def _in_no_collective(lost: Iterable[Failure]) -> Failure | None:
 
 
 def lost_a_peer(failure: Failure) -> bool:
-    """Whether a worker's own words say that it ended because another one did."""
+    """Whether a worker's own message says that it ended because another one did."""
     text = failure.error.message or failure.stderr_tail
     if not re.search(LOST_PEER, text, re.IGNORECASE):
         return False
@@ -99,7 +99,7 @@ def lost_a_peer(failure: Failure) -> bool:
 
 
 def summary(cause: Cause) -> str:
-    """What ended a round, in a few words: the failure that came first, and whose doing it was."""
+    """The end of a round in a few words: the failure that came first, and its cause."""
     first = cause.first
     if _missed_somebody(first) or lost_a_peer(first) or not waited_in_vain(first):
         return describe(first)
@@ -109,7 +109,7 @@ def summary(cause: Cause) -> str:
 
 
 def describe(failure: Failure) -> str:
-    """One failure in a few words: who, where, how."""
+    """One failure in a few words: rank, node, kind."""
     from holdfast.core.policy.kinds import STUCK, telling_line
 
     most = OWN_WORDS_MOST if failure.ended_for else WORDS_MOST
@@ -135,7 +135,7 @@ def _how(failure: Failure, words: str) -> str:
 
 
 def early_ends(failure: Failure) -> str:
-    """Who had ended well before a worker failed: the peer that it missed may be one of them."""
+    """The ranks that had ended well before a worker failed: its lost peer may be one of them."""
     return f"{' and '.join(map(_early_end, failure.ended_before))} had ended with exit code 0"
 
 
@@ -152,11 +152,11 @@ def _missed_somebody(failure: Failure) -> bool:
     return bool(failure.ended_before) and waited
 
 
-# How certain it is.
+# Certainty.
 
 
 def blame(cause: Cause) -> Blame:
-    """What it was, whose doing, how sure that is, and why (rule 5)."""
+    """The cause: its kind, its origin, how certain it is, and why (rule 5)."""
     from holdfast.core.policy import kinds
 
     first = cause.first
@@ -216,7 +216,7 @@ def _to_whom(cause: Cause) -> str:
 
 
 def _blame_for_collectives(cause: Cause) -> Blame:
-    """All of them fail, with what each of them called (`core.policy.collectives`)."""
+    """All of them failed, each with its own call (`core.policy.collectives`)."""
     from holdfast.core.policy import kinds
     from holdfast.core.policy.collectives import odd_call
 
@@ -231,7 +231,7 @@ def _blame_for_collectives(cause: Cause) -> Blame:
 
 
 def culprit(cause: Cause) -> Failure | None:
-    """The failure that the cause singles out; None where it may be any of several."""
+    """The failure that the cause names; None if it may be any of several."""
     if lost_a_peer(cause.first) or _missed_somebody(cause.first):
         return None
     if not waited_in_vain(cause.first):
@@ -242,7 +242,7 @@ def culprit(cause: Cause) -> Failure | None:
 
 
 def waited_in_vain(failure: Failure) -> bool:
-    """Whether it ended because another rank did not come to a collective in time."""
+    """Whether it ended because another rank did not enter a collective in time."""
     if not (failure.error.message or failure.stderr_tail):
         return False
     from holdfast.core.policy.kinds import is_timed_out
@@ -283,7 +283,7 @@ def _first_of_several(first: Failure, others: tuple[Failure, ...]) -> tuple[Cert
 
 
 def _what_then(cause: Cause) -> str:
-    """What became of the others."""
+    """The fate of the others."""
     parts = []
     if cause.victims:
         parts.append(f"{ranks_in_words(cause.victims)} lost a connection")
@@ -308,7 +308,7 @@ def ranks_in_words(failures: Iterable[Failure]) -> str:
 
 
 def shortened(text: str, limit: int) -> str:
-    """As much as fits, up to the end of a word, and a sign that there was more."""
+    """As much as fits, up to the end of a word, and a sign that text was cut."""
     if len(text) <= limit:
         return text
     kept = text[: limit - 1]

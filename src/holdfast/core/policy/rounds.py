@@ -1,16 +1,16 @@
 """When a round forms, when a running one makes room for more, and with how many.
 
 Rules for forming, in this order
-1. A job that is over forms nothing. The coordinator sees to that: it does not ask.
+1. A job that is over forms nothing. The coordinator ensures that: it does not ask.
 2. No round forms while a member of the previous one is neither back nor gone: every process
    of the old round must be dead before one of the new round starts, and the seat of a slow
    survivor is its own. The coordinator does not ask before (`coordinator.ending`).
-3. After a failure the restart policy may ask for a pause; nothing forms before it is over.
+3. After a failure the restart policy may require a pause; nothing forms before it is over.
 4. As many candidates as the job may have: form at once. The surplus stands by.
 5. Fewer than it needs: wait, and say for how many more. The wait counts from the moment the
-   number fell below the minimum, whoever arrives meanwhile; past `join_timeout` the job fails.
+   number fell below the minimum, regardless of arrivals; past `join_timeout` the job fails.
 6. Between the two: the first round waits for latecomers (`last_call`), counted from the moment
-   there were enough; a later one does not, since nobody is missing.
+   there were enough; a later one does not, since no node is missing.
 
 Rules for making room
 7. A newcomer at a running round below the maximum ends it, `scale_up_delay` after the first
@@ -27,14 +27,14 @@ from msgspec import Struct
 from holdfast.core.policy.config import Timeouts
 
 PAUSING = "pausing before the next round"
-"""How long is said where the pause is decided, once."""
+"""The pause's length is printed once, when it is decided."""
 
 
 class View(Struct, frozen=True):
-    """What the decision to form rests on."""
+    """The inputs of the decision to form."""
 
     candidates: int
-    """Live nodes that are ready, and have no process of an old round left."""
+    """Live nodes that are ready, without a process of an old round."""
     minimum: int
     maximum: int
     timeouts: Timeouts
@@ -51,7 +51,7 @@ class Form(Struct, frozen=True):
 
 
 class WaitLonger(Struct, frozen=True):
-    """Not yet, and why; look again at `wake_at`, or when something changes."""
+    """Not yet, and why; check again at `wake_at`, or when something changes."""
 
     reason: str
     wake_at: float | None = None
@@ -64,7 +64,7 @@ class Fail(Struct, frozen=True):
 
 
 def decide(view: View, now: float) -> Form | WaitLonger | Fail:
-    """Apply the rules for forming to what is known now."""
+    """Apply the rules for forming."""
     if now < view.not_before:
         return WaitLonger(PAUSING, view.not_before)
     if view.candidates >= view.maximum:
@@ -95,7 +95,7 @@ def _too_few(view: View, now: float) -> WaitLonger | Fail:
 
 
 class Occupancy(Struct, frozen=True):
-    """What the decision to make room rests on."""
+    """The inputs of the decision to make room."""
 
     size: int
     maximum: int
@@ -115,7 +115,7 @@ def make_room(view: Occupancy, now: float) -> Form | WaitLonger | None:
     if view.newcomer_since is None:
         return None
     wait_s = min_round_s(view.timeouts, view.fruitless)
-    # Nobody else could be taken in: there is nothing to wait for.
+    # No other node could be taken in: there is nothing to wait for.
     is_full = view.size + view.newcomers >= view.maximum
     delay_s = 0.0 if is_full else view.timeouts.scale_up_delay_s
     at = max(view.newcomer_since + delay_s, view.started_at + wait_s)

@@ -1,23 +1,23 @@
-"""Where the workers of a job are, in words: equal stacks together, the odd one named.
+"""The locations of a job's workers, in words: equal stacks together, the outlier named.
 
 Rules
-1. A worker is where the innermost line of the user's own code is; what it is in is the innermost
-   function that was called from there. Wrappers that say nothing are passed over. Where the user's
+1. A worker's location is the innermost line of the user's own code; its activity is the innermost
+   function that was called from there. Meaningless wrappers are skipped. Where the user's
    function called a library that is no collective, both are named.
-2. Workers at the same place are one group, whatever else differs in their stacks. The largest
+2. Workers at the same location are one group, whatever else differs in their stacks. The largest
    group comes first; of groups that are equally large, the one with the lowest rank.
-3. In a small group each rank is named, with its node where there are several: who is somewhere else
-   than all the others is most often whom they wait for.
-4. What the kernel says of a worker (it waits for a file, it is stopped) is part of its place: ranks
-   that wait in the same function for different things are not alike.
+3. In a small group each rank is named, with its node where there are several: a rank that is not
+   with the others is most often the one that they wait for.
+4. The kernel's state of a worker (it waits for a file, it is stopped) is part of its location:
+   ranks that wait in the same function for different things are not alike.
 5. Ranks in a collective wait for the others, also where the wait is hidden in a function of another
    name (`_HOMES`: DDP's all-reduce runs inside `backward`). A lock, a sleep, a queue or a data
    loader is no collective, nor is a socket of the standard library's. A rank in none, while others
-   are in one, is the outlier; where all are or none is, the only rank that is alone at its place.
+   are in one, is the outlier; where all are or none is, the only rank alone at its location.
    Where two are alone, there is no outlier.
 
-The text of a stack is foreign (a program may have any file names): it is read line by line, what is
-no line of a stack is passed over, and there is a limit to all of it.
+The text of a stack is foreign (a program may have any file names): it is read line by line, other
+lines are skipped, and all of it is bounded.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ FRAMES_MOST = 100
 """More than `faulthandler` writes of one thread."""
 GROUPS_TOLD = 6
 NAMED_MOST = 4
-"""Ranks of a group that are named one by one; of more, their number is said."""
+"""Ranks of a group that are named one by one; of more, only the number."""
 
 SOCKET = "waiting for a socket"
-"""What the kernel says of a worker that waits for a peer in a call of the system."""
+"""The kernel's state of a worker that waits for a peer in a system call."""
 _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?),? in (?P<function>.*)')
 _THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-fA-F]+")
 _LIBRARY = re.compile(r"/site-packages/|/dist-packages/|/lib(64)?/python3[^/]*/|^<")
@@ -51,7 +51,7 @@ _EMPTY_NAMES = frozenset(
      "_wrapped_call_impl", "_call_impl", "wait_for", "_wait", "__exit__", "__enter__"}
 )  # fmt: skip
 _UNTOLD = frozenset({"<module>", "<lambda>"})
-"""Functions of the user's own that have no name."""
+"""Unnamed functions of the user's own."""
 _COLLECTIVES = frozenset(
     {"all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "all_to_all",
      "all_to_all_single", "barrier", "monitored_barrier", "broadcast", "broadcast_object_list",
@@ -61,7 +61,7 @@ _COLLECTIVES = frozenset(
 )  # fmt: skip
 """Functions in which a worker does nothing but wait for other ranks."""
 _WAITING = _COLLECTIVES | {"acquire", "join", "get", "select", "poll", "accept", "sleep", "result"}
-"""Functions in which a worker does nothing but wait for somebody or something."""
+"""Functions in which a worker does nothing but wait."""
 
 
 class _Home(Struct, frozen=True):
@@ -85,7 +85,7 @@ _HOMES = (
     _Home("/torch/utils/data/dataloader.py", "", "DataLoader", collective=False),
 )
 _PASSED_ON = re.compile(r"/torch/(?:distributed/|_ops\.py$|utils/_contextlib\.py$)")
-"""Frames between a hidden wait and what waits in it, beside the standard library's."""
+"""Frames between a hidden wait and the wait itself, beside the standard library's."""
 _HIDDEN = frozenset(home.shown for home in _HOMES if home.collective)
 
 
@@ -98,7 +98,7 @@ class StackFrame(Struct, frozen=True):
 
 
 class WorkerStack(Struct, frozen=True):
-    """Where one worker was at one moment."""
+    """One worker's location at one moment."""
 
     rank: int
     node: str = ""
@@ -106,11 +106,11 @@ class WorkerStack(Struct, frozen=True):
     frames: tuple[StackFrame, ...] = ()
     """Of its main thread, innermost first; empty where it gave none."""
     kernel: str = ""
-    """What the kernel says of it, if that is worth a word: "waiting for /data/train.bin"."""
+    """The kernel's state of it, if notable: "waiting for /data/train.bin"."""
 
 
 class StackPlace(Struct, frozen=True):
-    """What workers of one group have in common."""
+    """The common location of a group."""
 
     function: str
     where: str
@@ -149,7 +149,7 @@ class StackPlace(Struct, frozen=True):
 
 
 class StackGroup(Struct, frozen=True):
-    """Workers at the same place, by rank."""
+    """Workers at the same location, by rank."""
 
     place: StackPlace
     stacks: tuple[WorkerStack, ...]
@@ -178,7 +178,7 @@ def read_traceback(text: str) -> tuple[StackFrame, ...]:
 
 
 def place_of_error(traceback: str) -> StackPlace | None:
-    """Where an exception was raised; None where that is not told."""
+    """The location where an exception was raised; None if not known."""
     frames, _, _ = traceback.rpartition("\n")
     return _place_in(frames)
 
@@ -199,8 +199,8 @@ def _frame_of(found: re.Match[str]) -> StackFrame:
 def is_past_program(text: str) -> bool:
     """Whether the main thread in such a text has left the program: no module's code is in it.
 
-    Then it waits for threads, or runs what was registered with `atexit`. Of a stack that was too
-    deep to be written as a whole nobody can tell.
+    Then it waits for threads, or runs functions registered with `atexit`. Of a stack that was too
+    deep to be written as a whole this cannot be known.
     """
     frames = read_stack(text)
     is_whole = any(map(_THREAD.match, text.splitlines())) and len(frames) < FRAMES_MOST
@@ -213,12 +213,12 @@ def without_own_frames(text: str) -> str:
 
 
 def grouped(stacks: Iterable[WorkerStack]) -> tuple[StackGroup, ...]:
-    """Workers at the same place together (rule 2)."""
+    """Group workers by location (rule 2)."""
     return grouped_by((place_of(stack), stack) for stack in stacks)
 
 
 def grouped_by(found: Iterable[tuple[StackPlace, WorkerStack]]) -> tuple[StackGroup, ...]:
-    """The same where their places are known already: nodes tell these, and not all frames."""
+    """The same for known locations: nodes send these, and not all frames."""
     places: dict[StackPlace, list[WorkerStack]] = {}
     for place, stack in sorted(found, key=lambda one: one[1].rank):
         places.setdefault(place, []).append(stack)
@@ -227,7 +227,7 @@ def grouped_by(found: Iterable[tuple[StackPlace, WorkerStack]]) -> tuple[StackGr
 
 
 def odd_one(groups: tuple[StackGroup, ...]) -> WorkerStack | None:
-    """The rank that others wait for, as far as their stacks tell (rule 5)."""
+    """The rank that others wait for, as far as their stacks show (rule 5)."""
     absent = not_in_collective(groups)
     if absent and len(absent) < len(groups):
         return min(absent, key=lambda group: (len(group.stacks), group.stacks[0].rank)).stacks[0]
@@ -236,7 +236,7 @@ def odd_one(groups: tuple[StackGroup, ...]) -> WorkerStack | None:
 
 
 def not_in_collective(groups: tuple[StackGroup, ...]) -> list[StackGroup]:
-    """Those that do not wait for other ranks, as far as the place of all of them tells (rule 5)."""
+    """Ranks that do not wait for others, as far as all locations show (rule 5)."""
     if any(group.place.in_collective for group in groups):
         return [group for group in groups if not group.place.in_collective]
     return [group for group in groups if not group.place.may_be_in_collective]
@@ -252,7 +252,7 @@ def in_words(groups: tuple[StackGroup, ...]) -> str:
 
 
 def place_of(stack: WorkerStack) -> StackPlace:
-    """Where a worker is (rule 1)."""
+    """A worker's location (rule 1)."""
     frames = [frame for frame in stack.frames if not _OWN.search(frame.file)]
     if not frames:
         return StackPlace("", "", stack.kernel)
@@ -267,7 +267,7 @@ def place_of(stack: WorkerStack) -> StackPlace:
 
 
 def _function_of(inside: list[StackFrame]) -> str:
-    """What a worker is in, of the frames below its own code, innermost first."""
+    """A worker's activity, from the frames below its own code, innermost first."""
     for frame in inside:
         for home in _HOMES:
             if home.path in frame.file and home.function in ("", frame.function):
@@ -285,7 +285,7 @@ def _is_standard(frame: StackFrame) -> bool:
 
 
 def as_told(place: FrameGroup) -> StackPlace:
-    """A place of which a node told."""
+    """The location that a node reported."""
     return StackPlace(place.function, place.where, place.kernel)
 
 

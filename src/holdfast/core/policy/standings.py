@@ -1,11 +1,11 @@
-"""How far each worker is and how fast, for whoever shows it: status, metrics, a live view.
+"""How far each worker is and how fast, for status, metrics and the live view.
 
 Rules
 1. The pace is steps a second over about the last `WINDOW_S`. Where a step takes longer than that,
    it is over the last steps that are known, however long ago the first of them was.
-2. A step that takes longer than those before lowers the pace while it lasts: of a worker that
-   stands still, the pace falls towards nothing and is never what it was.
-3. A step that is below the one before it begins the count anew: a program may count in each epoch
+2. A step that takes longer than those before lowers the pace while it lasts: the pace of a
+   stalled worker falls towards zero and never stays at its old value.
+3. A step below the previous one restarts the count: a program may count in each epoch
    by itself. Before a second step there is no pace.
 """
 
@@ -15,33 +15,33 @@ from msgspec import Struct, field
 
 WINDOW_S = 30.0
 MARKS_APART_S = 3.0
-"""A mark for each look would be many where looks are frequent, and no better."""
+"""One mark for each check would be many where checks are frequent, and no better."""
 
 
 class WorkerProgress(Struct, frozen=True):
-    """One worker that runs; ages are in seconds, up to the moment of the look."""
+    """One running worker; ages are in seconds, up to the moment of the check."""
 
     rank: int
     local_rank: int
     pid: int
     step: int | None = None
-    """The last that it said; None where it said none."""
+    """The last step that it reported; None if none."""
     step_age_s: float | None = None
-    """How long ago that was."""
+    """Seconds since it reported that step."""
     steps_a_second: float | None = None
-    """None where no second step is known."""
+    """None until a second step is known."""
     phase: str = ""
-    """What it is at, where it says so (`holdfast.phase`)."""
+    """Its phase, where reported (`holdfast.phase`)."""
 
 
 class StepMarks(Struct):
-    """Where one worker was, and when; the oldest first."""
+    """One worker's steps and their times; the oldest first."""
 
     marks: list[tuple[float, int]] = field(default_factory=list)
 
 
 def note(seen: StepMarks, step: int, at: float) -> None:
-    """It made this step at that time. What is known already changes nothing."""
+    """Note a step. A known one changes nothing."""
     marks = seen.marks
     if marks and step < marks[-1][1]:
         marks.clear()
@@ -56,7 +56,7 @@ def note(seen: StepMarks, step: int, at: float) -> None:
 
 
 def pace(seen: StepMarks, now: float) -> float | None:
-    """Steps a second (rules 1 and 2); None where that cannot be told."""
+    """Steps a second (rules 1 and 2); None if not known."""
     if len(seen.marks) < 2:
         return None
     (began, first), (ended, last) = seen.marks[0], seen.marks[-1]

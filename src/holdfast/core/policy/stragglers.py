@@ -1,13 +1,13 @@
-"""Who is slower than the rest: ranked, told, and never ended for it.
+"""Stragglers: workers slower than the rest, reported, and never ended for it.
 
 Rules
-1. A pace is steps a second between two looks that lie a window apart. Who has made no step in it,
-   or has not been seen for all of it, has no pace: that may be a hang, and is no matter of pace.
-2. A straggler makes less than half the steps of the one in the middle, in `WINDOWS` windows in a
-   row. Where all wait for each other in every step, all have the pace of the slowest and nobody is
-   a straggler: a group is as fast as its slowest, and cannot tell by its pace who that is.
-3. With fewer than three paces there is no middle, and nobody is accused.
-4. A straggler is told once in a round.
+1. A pace is steps a second between two checks that lie a window apart. A worker without a step in
+   it, or not seen for all of it, has no pace: that may be a hang, and is no matter of pace.
+2. A straggler makes less than half the steps of the median, in `WINDOWS` windows in a
+   row. Where all wait for each other in every step, all have the pace of the slowest and there is
+   no straggler: a group is as fast as its slowest, and its paces do not show which that is.
+3. With fewer than three paces there is no median, and no worker is accused.
+4. A straggler is reported once in a round.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class PaceWatch(Struct):
     """The workers of one round, by rank."""
 
     after_s: float
-    """For how long somebody has to be slow: that many windows of equal length."""
+    """How long a worker has to be slow: that many windows of equal length."""
     marks: dict[int, int] = field(default_factory=dict)
-    """Where each was when the present window began."""
+    """Each worker's step when the present window began."""
     began_at: float | None = None
     paces: dict[int, float] = field(default_factory=dict)
     """Steps a second, in the last window that has ended."""
@@ -40,7 +40,7 @@ class PaceWatch(Struct):
 
 
 def note(watch: PaceWatch, steps: Mapping[int, int], now: float) -> list[str]:
-    """Take in how far each worker is; returns what is to be told of stragglers, if anything."""
+    """Take in each worker's step; return the report on stragglers, if any."""
     if watch.began_at is None or now - watch.began_at < watch.window_s:
         if watch.began_at is None:
             _begin(watch, steps, now)
@@ -58,7 +58,7 @@ def _begin(watch: PaceWatch, steps: Mapping[int, int], now: float) -> None:
 
 
 def slow_ones(paces: Mapping[int, float]) -> set[int]:
-    """Whose pace is less than half that of the one in the middle, now (rules 2 and 3)."""
+    """Workers whose pace is less than half the median, now (rules 2 and 3)."""
     if len(paces) < 3:
         return set()
     middle = _middle(paces)

@@ -1,16 +1,16 @@
-"""Workers that somebody else holds: the kernel, for a device that does not answer, or a signal.
+"""Stuck workers: held by the kernel, for a device that does not answer, or by a signal.
 
-Such a worker is no hang of the program's, and nothing that it is asked for is answered. So it is
-told of, with what it waits for; and where a limit was given, it is not waited for any longer.
+Such a worker is no hang of the program's, and answers no request. So it is reported, with what
+it waits for; and where a limit was given, it is not waited for any longer.
 
 Rules
-1. A worker is held while every look finds it in the same state (D: it waits in the kernel and
+1. A worker is held while every check finds it in the same state (D: it waits in the kernel and
    cannot be woken; T: it was stopped by a signal), and it has not run in between.
-2. A stretch in which nobody looked (a machine that slept) counts as two looks at the most.
-3. Who is held for `told_after_s` is told of, once for each time.
-4. Who is stuck in the kernel for `limit_s` counts as failed: not even SIGKILL ends it. Who was
-   stopped was stopped by somebody, who may let it go on: it is never more than told.
-5. A debugger's hold is nobody's business.
+2. A stretch without checks (a machine that slept) counts as two checks at the most.
+3. A worker that is held for `told_after_s` is reported, once for each time.
+4. A worker that is stuck in the kernel for `limit_s` counts as failed: not even SIGKILL ends it.
+   A stopped worker may be continued by whatever stopped it: it is only reported.
+5. A worker held by a debugger is not reported.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HOLDS: dict[str, How] = {"D": "stuck", "T": "stopped"}
 
 
 class StuckLimits(Struct, frozen=True):
-    """How long is too long. A limit of 0 is none."""
+    """The limits. 0 is none."""
 
     told_after_s: float
     limit_s: float
@@ -34,16 +34,16 @@ class StuckLimits(Struct, frozen=True):
 
 
 class StuckSample(Struct, frozen=True):
-    """One worker at one look."""
+    """One worker at one check."""
 
     local_rank: int
     state: str
     switches: int
-    """How often it has given up the processor so far: it has run where that has grown."""
+    """How often it has given up the processor: it has run if that has grown."""
 
 
 class Hold(Struct):
-    """Since when a worker is held."""
+    """When a worker's hold began."""
 
     how: How
     switches: int
@@ -63,7 +63,7 @@ class StuckFinding(Struct, frozen=True):
 
 
 class StuckWatch(Struct):
-    """The workers of one node in one round."""
+    """The held workers of one node in one round."""
 
     terms: StuckLimits
     holds: dict[int, Hold] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class StuckWatch(Struct):
 
 
 def look(watch: StuckWatch, seen: Iterable[StuckSample], now: float) -> list[StuckFinding]:
-    """Take in one look at all workers that run; what is to be said of whom."""
+    """Take in one check of all running workers; return the report."""
     elapsed_s = 0.0 if watch.looked_at is None else max(0.0, now - watch.looked_at)
     counted_s = min(elapsed_s, LATE_LOOKS * watch.terms.interval_s)
     watch.looked_at = now

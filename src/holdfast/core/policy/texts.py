@@ -1,8 +1,8 @@
-"""How a text that somebody wrote becomes a yes or no, a number, a time, a word.
+"""Parsers of user input: yes or no, a number, a time, a word.
 
 Rules
-- A parser takes the text as it was written and returns the value, or raises `UsageError` with
-  what is wrong and a hint. It does not know whose text it is: the caller puts the name in front.
+- A parser takes the text as written and returns the value, or raises `UsageError` with
+  the mistake and a hint. It does not know the option: the caller puts the name in front.
 - Nothing here reads the environment, a file or the clock.
 """
 
@@ -76,7 +76,7 @@ def positive_seconds(text: str) -> float:
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
-    """A parser that accepts these words only, in capitals too, as PyTorch's backends do."""
+    """A parser that accepts only these words, in any case, as PyTorch's backends do."""
 
     def parse(text: str) -> str:
         word = text.strip().lower()

@@ -23,12 +23,12 @@ Where it is known how long before its end a node is asked to leave (`notice_s`),
 8. Saving and then stopping the workers, or waiting for a replacement and then stopping them, is
    over when the notice is. `within_notice` makes times that hold this rule.
 
-`derive` makes times that hold these rules from the one or two that somebody chose: the
-defaults, in proportion. `describe` says what a choice means.
+`derive` makes times that hold these rules from the one or two that were given: the
+defaults, in proportion. `describe` explains a choice.
 
 The intuition: silence is judged twice. Suspicion comes early and only *ends* a round,
 which is always safe. Being *gone* comes late, at L' = L(1+d)+K, when the node's own
-spawner has killed its workers even if nobody there was awake; only then may another
+spawner has killed its workers even if its agent was stalled; only then may another
 take its seat.
 """
 
@@ -66,7 +66,7 @@ def check(config: JobConfig) -> None:
 
 
 class Relation(Struct, frozen=True):
-    """One rule for one job: whether it holds, and what to say if it does not."""
+    """One rule for one job: whether it holds, and the message if it does not."""
 
     holds: bool
     message: str
@@ -184,9 +184,9 @@ def one_dial_s(config: JobConfig) -> float:
 
 
 def derive(defaults: Leases, chosen: Mapping[str, float]) -> Leases:
-    """The times that go with those that somebody chose, by the names of their fields.
+    """The times that go with the given ones, by the names of their fields.
 
-    What was chosen is kept as it is, even where `check` will refuse it. A heartbeat or a
+    A given time is kept as it is, even where `check` will refuse it. A heartbeat or a
     suspicion that is long for the default lease stretches it in proportion; a short one
     does not shorten it.
     """
@@ -217,7 +217,7 @@ def derive(defaults: Leases, chosen: Mapping[str, float]) -> Leases:
 
 
 def within_notice(timeouts: Timeouts, chosen: Collection[str]) -> Timeouts:
-    """The times that go with a notice: what was chosen, by the names of fields, is kept.
+    """The times that go with a notice: given ones, by the names of fields, are kept.
 
     A third of it at most is for stopping; saving has the rest, and so has a replacement to come.
     """
@@ -261,7 +261,7 @@ def _about_its_death(config: JobConfig) -> str:
 
 
 def notes(config: JobConfig) -> tuple[str, ...]:
-    """What is allowed, but probably not what was meant."""
+    """Settings that are allowed, but probably not meant."""
     if config.max_nodes == 1:
         return ()
     join, gone = config.timeouts.join_s, config.leases.gone_after_s

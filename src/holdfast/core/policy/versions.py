@@ -1,7 +1,7 @@
-"""Whether a worker that failed had other versions, or other arguments, than all the others.
+"""Whether a failed worker had other versions, or other arguments, than all the others.
 
-Each node tells what its workers had, as `name version, name version`, with what failed or was
-stopped there. A package counts only if all other nodes that have it have the same one: where every
+Each node reports its workers' versions, as `name version, name version`, with their failure or
+stop. A package counts only if all other nodes that have it have the same one: where every
 node differs, that is how the job is run. Where workers of several nodes failed, the one that is
 different has to differ from two at least.
 """

@@ -1,14 +1,14 @@
-"""Bounds of whatever comes from outside: numbers, names and texts of other processes.
+"""Bounds of all outside input: numbers, names and texts of other processes.
 
 Rules
 1. A field that another machine, a disk or a register fills has one of these types. They are
-   checked where bytes become records, so what breaks one of them is *garbage*: nothing behind
-   the border ever sees it, and whoever sent it is the only one to be refused.
+   checked where bytes become records, so input that breaks one of them is *garbage*: nothing
+   behind the border ever sees it, and only its sender is refused.
 2. A float within bounds is finite: no comparison with NaN is true.
-3. A bound is far above what an honest sender needs. What can grow beyond it by itself (a text) is
-   cut by whoever makes it (`cut`), so that no honest word is ever garbage.
-4. Text may hold anything but length; `clean` and `clean_lines` make it fit to be shown. A page that
-   is made of it goes out through `one_line_each`, so that no part that was forgotten forges a line.
+3. A bound is far above what an honest sender needs. A text that can grow beyond it by itself is
+   cut by its author (`cut`), so that no honest message is ever garbage.
+4. Text may hold anything but length; `clean` and `clean_lines` make it fit to be shown. A page
+   made of it goes out through `one_line_each`, so that no forgotten part forges a line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Annotated
 from msgspec import Meta
 
 NUMBER_MOST = 2**53
-"""What every reader of JSON can hold, and nobody counts up to."""
+"""The largest integer that every reader of JSON can hold."""
 COUNT_MOST = 1_000_000
 SLOTS_MOST = 1024
 """Workers of one node."""
@@ -41,26 +41,26 @@ _PRINTABLE = rf"\A{_SHOWN}\Z"
 _WORD = rf"\A{_NO_SPACE}\Z"
 
 Number = Annotated[int, Meta(ge=0, le=NUMBER_MOST)]
-"""What is counted up and never made as many of: rounds, epochs, instances, heartbeats, steps."""
+"""Counted up, never allocated: rounds, epochs, instances, heartbeats, steps."""
 Count = Annotated[int, Meta(ge=0, le=COUNT_MOST)]
-"""A number that a node may send, and that we may make as many of something of."""
+"""A number from a node by which memory may be allocated."""
 Rank = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-"""Of a worker among all of them, or how many those are."""
+"""A worker's rank, or the number of workers."""
 Slots = Annotated[int, Meta(ge=1, le=SLOTS_MOST)]
 Port = Annotated[int, Meta(ge=0, le=PORT_MOST)]
 SignalNumber = Annotated[int, Meta(ge=1, le=64)]
 ExitCode = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
-"""Of a worker, which somebody else may run: not only what a kernel gives."""
+"""A worker's exit code, which a foreign caller may have set: not only a kernel's."""
 ExitStatusOfJob = Annotated[int, Meta(ge=0, le=255)]
 Patience = Annotated[float, Meta(ge=0.0, le=1e7)]
-"""How long somebody waits, in seconds; never NaN or infinite."""
+"""A wait in seconds; never NaN or infinite."""
 Seconds = Annotated[float, Meta(ge=-SECONDS_MOST, le=SECONDS_MOST)]
 """A moment or a duration; never NaN or infinite."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_MOST, pattern=_PRINTABLE)]
-"""Of a node: it is compared, and shown to people."""
+"""A node's identity: compared, and shown to people."""
 NameOrNone = Annotated[str, Meta(max_length=NAME_MOST, pattern=_PRINTABLE)]
-"""A name, or empty; a role, or a place in the cluster."""
+"""A name, or empty; a role, or a topology key."""
 Host = Annotated[str, Meta(max_length=HOST_MOST, pattern=_PRINTABLE)]
 Address = Annotated[str, Meta(max_length=HOST_MOST, pattern=_WORD)]
 """A host name or a numeric address; empty where it is filled in later."""
@@ -68,13 +68,13 @@ Path = Annotated[str, Meta(max_length=PATH_MOST)]
 Line = Annotated[str, Meta(max_length=LINE_MOST)]
 """A reason, in a sentence or two. Shown only after `clean`."""
 Text = Annotated[str, Meta(max_length=TEXT_MOST)]
-"""What a program wrote: many lines. Shown only after `clean_lines`."""
+"""A program's output: many lines. Shown only after `clean_lines`."""
 Packed = Annotated[bytes, Meta(max_length=PACKED_MOST)]
-"""What is passed on unread, and has bounds of its own where it is read."""
+"""Passed on unread; its reader has bounds of its own."""
 
 
 def cut(text: str, most: int = LINE_MOST) -> str:
-    """As much of the beginning of a text as is within the bound; that it was cut can be seen."""
+    """The beginning of a text, within the bound, with a sign where text was cut."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
@@ -102,6 +102,6 @@ def _kept_on_its_line(line: str) -> str:
 
 
 def _shown(line: str) -> str:
-    """Colours are left out; of anything else it can be seen that there was something."""
+    """Colours are left out; any other control character is replaced visibly."""
     plain = re.sub(_COLOUR, "", line)
     return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in plain)

@@ -1,13 +1,13 @@
-"""What is written down, so that a coordinator's death loses nothing.
+"""The document that survives a coordinator's death: who leads, and the ledger.
 
 Rules
-1. The document is small (4 KB at most) and holds no list of members: nodes report where they
-   stand, and a round is whole when all of its nodes have.
+1. The document is small (4 KB at most) and holds no list of members: nodes report their
+   rounds, and a round is whole when all of its nodes have.
 2. Every write is unique (`counter` grows, `nonce` is the writer's), so that a register that
    compares values cannot take an old one for a new one.
 3. (instance, epoch, round) only grows.
-4. What is read is believed only if Holdfast can have written it (`decode`): each field within its
-   bounds, and all of them true together. Anybody who can write the register, or the record's file,
+4. A document is believed only if Holdfast can have written it (`decode`): each field within its
+   bounds, and all of them consistent. Anybody who can write the register, or the record's file,
    can put something else there.
 """
 
@@ -26,18 +26,18 @@ from holdfast.core.protocol.model import Endpoint, Failure, Outcome, Term
 SUCCESSORS = 5
 DONE_KEPT = 64
 HOSTS_KEPT = 16
-"""Hosts of which it is known that rounds failed there."""
+"""The most hosts with records of failed rounds."""
 LIMIT_BYTES = 4096
 READ_BYTES = 1 << 16
-"""More than this is not looked at: names may be longer than usual, but not by so much."""
+"""A longer document is not read: names may be longer than usual, but not by so much."""
 DECODED_KEPT = 128
-"""Documents that need not be decoded again when the same bytes are read."""
+"""Decoded documents that are cached by their bytes."""
 TEXT_KEPT = 350
 NAME_KEPT = 60
 TEXT_TOLD = 1 << 17
 """Characters that the failures in one message may have: a frame holds them in any script."""
 OTHERS_TOLD = 32
-"""How many failures beside the cause everybody is told of."""
+"""How many failures beside the cause every node is told of."""
 
 
 Roll = Annotated[int, Meta(ge=0, le=1 << 56)]
@@ -48,23 +48,23 @@ Places = Annotated[dict[Name, Endpoint], Meta(max_length=4 * SUCCESSORS + 1)]
 
 
 class HostKept(Struct, frozen=True, array_like=True):
-    """What is held against a host on which rounds failed (`core.policy.quarantine`)."""
+    """The record of a host on which rounds failed (`core.policy.quarantine`)."""
 
     host: Roll
-    """Its name as a number (`roll`): a name may be long, and nodes come with theirs."""
+    """Its name as a number (`roll`): a name may be long, and nodes send theirs."""
     failures: Count
     stays: Count
     left_s: Seconds
-    """How long it is kept out from now on; below zero, for how long it has not been."""
+    """Seconds of quarantine from now on; below zero, seconds since its end."""
 
 
 class NodeLimits(Struct, frozen=True, array_like=True):
-    """Between how many nodes the job may have, where somebody asked for that while it ran."""
+    """The least and the greatest number of nodes, if an operator changed them."""
 
     least: Count
     most: Count
     by: NameOrNone = ""
-    """Who asked for it, in words."""
+    """The operator, in words."""
 
 
 HostsKept = Annotated[tuple[HostKept, ...], Meta(max_length=HOSTS_KEPT)]
@@ -82,40 +82,40 @@ class Ledger(Struct, frozen=True, omit_defaults=True):
     leader_seat: Count | None = None
     """The leader's own seat in the round: when its node is dead, so is that member."""
     roll: Roll = 0
-    """Who the members are, as one number (`roll`): enough to tell whether it is these."""
+    """The set of members, as one number (`roll`): enough to compare."""
     instance: Number = 0
     """Of the job, when the round was formed: a later one may have taken it over."""
     held: bool = False
-    """Not all members have reported since somebody took over from one that may hold their leases
-    without the register: whoever takes over next has to allow for that, too."""
+    """Not all members have reported since a takeover from a coordinator that may hold their leases
+    without the register: the next successor has to allow for that, too."""
     done: Seats = ()
     """Seats of the round whose workers have all succeeded, as far as that has to be known: the
-    leader's, and those of nodes that have left. Nobody waits for them (at most `DONE_KEPT`)."""
+    leader's, and those of nodes that have left. None is waited for (at most `DONE_KEPT`)."""
     closing: Outcome | None = None
     """No round follows the present one, and how the job ends unless that succeeds."""
     hosts: HostsKept = ()
-    """On which rounds failed: some are kept out for a while."""
+    """Hosts on which rounds failed: some are quarantined."""
     limits: NodeLimits | None = None
-    """In place of what the nodes were started with (`core.features.commands`)."""
+    """Limits that replace `--nnodes` (`core.features.commands`)."""
     restart: NameOrNone = ""
-    """Who asked for the end of the round, in words; it may not have come yet."""
+    """The operator who asked for the end of the round, in words; it may not have come yet."""
 
 
 class Document(Struct, frozen=True, omit_defaults=True):
-    """The whole: who leads, and what was decided."""
+    """The whole document: the leader, and the ledger."""
 
     instance: Number
     epoch: Number
     counter: Number
     nonce: Nonce
     leader: NameOrNone
-    """Empty where the last one resigned."""
+    """Empty if the last leader resigned."""
     successors: Successors = ()
     ledger: Ledger = Ledger()
     places: Places = msgspec.field(default_factory=dict)
-    """Where the leader and its successors can be dialled."""
+    """The addresses of the leader and its successors."""
     left: NameOrNone = ""
-    """The last leader, where it resigned because its node left: nothing runs there any more."""
+    """The last leader, if it resigned because its node left: nothing runs there any more."""
 
     @property
     def term(self) -> Term:
@@ -124,8 +124,8 @@ class Document(Struct, frozen=True, omit_defaults=True):
 
 @cache
 def decoder() -> msgspec.json.Decoder[Document]:
-    """Whoever decodes in a thread asks for it before: msgspec crashes if two threads first meet a
-    type at the same time. It takes a moment, which a job of one node need not wait for."""
+    """A caller that decodes in a thread calls this before: msgspec crashes if two threads first
+    meet a type at the same time. It takes a moment, which a job of one node need not wait for."""
     return msgspec.json.Decoder(Document)
 
 
@@ -135,8 +135,8 @@ def encode(document: Document) -> bytes:
 
 @lru_cache(maxsize=DECODED_KEPT)
 def decode(content: bytes) -> Document:
-    """The same content is the same document: whoever asks a register mostly finds what it found
-    before, and a writer what it wrote. Nobody changes a document.
+    """Equal bytes give the same document: most reads of a register find what the last one found,
+    and a writer its own. Documents are never changed.
 
     Raises `msgspec.DecodeError` for anything that Holdfast cannot have written."""
     if len(content) > READ_BYTES:
@@ -153,7 +153,7 @@ def decode(content: bytes) -> Document:
 
 
 def contradiction(ledger: Ledger) -> str:
-    """What cannot be true together in a ledger; empty where all can."""
+    """The contradictions in a ledger; empty if none."""
     if ledger.size and not ledger.round:
         return "it has members of a round that never was"
     if any(seat >= ledger.size for seat in ledger.done):
@@ -205,7 +205,7 @@ def _cut(text: str, *, end: bool = False) -> str:
         kept = kept[-shorter:] if end else kept[:shorter]
     if kept == text:
         return text
-    # As many bytes as the sign takes make room for it.
+    # Make room for the bytes of the sign.
     return f"…{kept[3:]}" if end else f"{kept[:-3]}…"
 
 
@@ -236,7 +236,7 @@ def fit(failures: Iterable[Failure]) -> tuple[Failure, ...]:
 
 
 def fit_outcome(outcome: Outcome) -> Outcome:
-    """An outcome that every node of a large job can be told."""
+    """An outcome short enough for every node of a large job."""
     if outcome.cause is None:
         return outcome
     cause, *others = fit((outcome.cause, *outcome.others[:OTHERS_TOLD]))

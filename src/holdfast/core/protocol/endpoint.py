@@ -1,8 +1,8 @@
-"""Where peers listen, and how people write that down: no other module reads such a text.
+"""Endpoints: the addresses of peers, and their text form. No other module parses such a text.
 
 Rules
 - `host`, `host:port`, `[ipv6]` or `[ipv6]:port`; lists have commas between.
-- No user, no password, no URL. What stands before an `@` is not repeated: it may be a secret.
+- No user, no password, no URL. Text before an `@` is not repeated: it may be a secret.
 - IPv6 needs its brackets wherever a port may follow; on the command line always, because
   `fe80::1:2` could be meant either way.
 """
@@ -33,7 +33,7 @@ class Endpoint(Struct, frozen=True, omit_defaults=True):
     def parse(
         cls, text: str, default_port: int | None = None, *, least: int = 0, bare_ipv6: bool = False
     ) -> Endpoint:
-        """The endpoint that somebody wrote. Without a default it needs a port, of `least` or more.
+        """Parse an endpoint. Without a default it needs a port, of `least` or more.
 
         `bare_ipv6` takes IPv6 without brackets, as PyTorch's API does, if a port follows.
         """

@@ -1,9 +1,9 @@
 """The one tree of errors.
 
-HoldfastError                what we raise, always with words for the user
+HoldfastError                what we raise, always with a message for the user
 ├── UsageError               the user's input cannot be accepted: one sentence, a hint
 ├── JobFailed                the job ended without success; carries the outcome
-└── UnsupportedPlatform      this machine lacks what Holdfast stands on
+└── UnsupportedPlatform      this machine lacks what Holdfast requires
 NonRetryable                 raised by *user* code: restarting will not help
 """
 
@@ -20,7 +20,7 @@ class HoldfastError(Exception):
 
 
 class UsageError(HoldfastError):
-    """Input that cannot be accepted. `hint` says what would be."""
+    """Input that cannot be accepted. `hint` names acceptable input."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -29,7 +29,7 @@ class UsageError(HoldfastError):
 
 
 class JobFailed(HoldfastError):
-    """The job ended without success. `journal` is the path of the whole story."""
+    """The job ended without success. `journal` is the path of its journal."""
 
     def __init__(self, outcome: Outcome, report: str, journal: str = "") -> None:
         super().__init__(report)
@@ -38,4 +38,4 @@ class JobFailed(HoldfastError):
 
 
 class UnsupportedPlatform(HoldfastError):
-    """The operating system lacks what Holdfast stands on (Linux, pidfd, subreaper)."""
+    """The operating system lacks what Holdfast requires (Linux, pidfd, subreaper)."""

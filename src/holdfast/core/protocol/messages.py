@@ -1,13 +1,13 @@
-"""What agents and the coordinator say to each other.
+"""The messages between agents and the coordinator.
 
-Past tense: something a node tells. Imperative: something the coordinator asks for.
-Everything that concerns a round carries its number; what names an older one is ignored.
-Whatever the coordinator says is sent under its term (`model.Term`).
-Each field has its bounds (`core.protocol.bounds`); who may say what of whom is in
-`core.coordinator`.
+Past tense: a node's report. Imperative: the coordinator's command.
+All messages about a round carry its number; one that names an older round is ignored.
+All messages of the coordinator are sent under its term (`model.Term`).
+Each field has its bounds (`core.protocol.bounds`); the messages that a node may send are checked
+in `core.coordinator`.
 
-A connection may break at any time, so no single message may be needed for the truth: the
-first word on every connection (`NodeGreeted`) tells all that the node would have told, and
+A connection may break at any time, so no single message may be necessary: the
+first message on every connection (`NodeGreeted`) repeats all of the node's reports, and
 the coordinator answers with all that the node has to know.
 """
 
@@ -44,17 +44,17 @@ from holdfast.core.protocol.model import (
 FEW = 16
 """More successors than a coordinator ever names."""
 ENDED_TOLD = 64
-"""Nodes that may have ended on one machine, and are told of."""
+"""Ended nodes of one machine in one report."""
 NAMED_MOST = 64
-"""Nodes that are named in a request, or as those who did not answer it."""
+"""Nodes that are named in a request, or as not having answered it."""
 PLACES_MOST = 16
-"""Places of a program at which workers of one node are, and are told of."""
+"""Locations of one node's workers in one report."""
 Condition = Literal["running", "failed", "succeeded", "left", "stopping", "stopped"]
 """*left*: all workers have ended, after they were told to save: that is no success."""
 
 
 class Seen(Struct, frozen=True, omit_defaults=True):
-    """The highest that a node has heard of, for a coordinator that starts with less."""
+    """The highest term that a node has heard of, for a coordinator that starts with less."""
 
     term: Term = Term()
     round: Number = 0
@@ -62,7 +62,7 @@ class Seen(Struct, frozen=True, omit_defaults=True):
 
 
 class SavingReport(Struct, frozen=True, omit_defaults=True):
-    """Workers are to save, as far as a node knows of it."""
+    """A save of the workers, as far as a node knows of it."""
 
     number: Number
     reason: Line
@@ -71,7 +71,7 @@ class SavingReport(Struct, frozen=True, omit_defaults=True):
 
 
 class RoundReport(Struct, frozen=True, omit_defaults=True):
-    """Where a node is in the last round that it was part of."""
+    """A node's state in its last round."""
 
     round: Number
     group_rank: Count
@@ -79,17 +79,17 @@ class RoundReport(Struct, frozen=True, omit_defaults=True):
     condition: Condition
     failures: Failures = ()
     instance: Number = 0
-    """Of the job, when the round was announced: another one may have a round of that number."""
+    """The job's instance when the round was announced: another may have the same round number."""
     saving: SavingReport | None = None
-    """What its workers were asked to save, and may not have."""
+    """The save that its workers may not have finished."""
     saved: Number = 0
     """The last save of the round after which it went on."""
     lease_ended: bool = False
-    """It had to stop workers that did well, because nobody renewed its lease."""
+    """It had to stop healthy workers, because its lease was not renewed."""
 
 
 class EndedMember(Struct, frozen=True, omit_defaults=True):
-    """A node that has ended, by proof of the machine that it ran on, and its last seat."""
+    """A node that has ended, by proof of its machine, and its last seat."""
 
     node: Name
     instance: Number
@@ -101,31 +101,31 @@ EndedMembers = Annotated[tuple[EndedMember, ...], Meta(max_length=ENDED_TOLD)]
 
 
 class NodeGreeted(Record, frozen=True):
-    """The first word on every connection: who, what it has seen, and where it stands."""
+    """The first message on every connection: the node's identity, history and state."""
 
     info: NodeInfo
     seen: Seen = Seen()
     standing: RoundReport | None = None
     endpoint: Endpoint | None = None
-    """Held for the next round's master; without one the node is not ready for a round."""
+    """Reserved for the next round's master; without one the node is not ready for a round."""
     draining: Line = ""
     """Why it wants to leave, if it does."""
     within_s: Patience = 0.0
     """How long it can wait for workers to save, if it wants to leave."""
     heartbeat: Number = 0
-    """It counts as this one too, so that the lease is good before any round is offered."""
+    """It counts as this heartbeat too, so that the lease is good before any round is offered."""
     closing: Outcome | None = None
-    """How the job is to end, where whoever runs the node wants no further round."""
+    """How the job is to end, if the node's caller wants no further round."""
     settings: Annotated[dict[NameOrNone, NameOrNone], Meta(max_length=64)] = field(
         default_factory=dict
     )
-    """What it was told about the job, as far as it is no default (`core.protocol.settings`)."""
+    """The node's settings for the job, except defaults (`core.protocol.settings`)."""
     ended: EndedMembers = ()
     """Nodes of the job that have ended on its machine, before it was started."""
 
 
 class Heartbeat(Record, frozen=True):
-    """The node is there. Its lease counts from when it sent this, once it is answered."""
+    """The node is alive. Its lease counts from when it sent this, once it is answered."""
 
     number: Number
 
@@ -145,7 +145,7 @@ class WorkersFailed(Record, frozen=True):
 
 
 class FailuresDescribed(Record, frozen=True):
-    """All that is known of this node's failures, because the coordinator asked."""
+    """All known details of this node's failures, on the coordinator's request."""
 
     round: Number
     failures: Failures
@@ -163,30 +163,30 @@ class WorkersProgressed(Record, frozen=True):
     round: Number
     step: Number
     age_s: Seconds = 0.0
-    """How long before this was sent it was made."""
+    """Seconds between the step and this report."""
 
 
 class FrameGroup(Struct, frozen=True, array_like=True):
-    """Workers of one node that are at the same place of their program."""
+    """Workers of one node at the same location."""
 
     ranks: Annotated[tuple[Rank, ...], Meta(max_length=SLOTS_MOST)]
     function: Line = ""
     where: Line = ""
     kernel: Line = ""
-    """What the kernel says of them, if that is worth a word."""
+    """The kernel's state of them, if notable."""
 
 
 class WorkersStalled(Record, frozen=True):
-    """All workers of this node stand still for longer than they may."""
+    """All workers of this node have stalled for too long."""
 
     round: Number
     places: Annotated[tuple[FrameGroup, ...], Meta(max_length=PLACES_MOST)] = ()
-    """Where they are, the largest group first."""
+    """Their locations, the largest group first."""
     still_s: Seconds = 0.0
     never_spoke: bool = False
-    """They never said how far they are: it is told, and nothing more, unless a cause is known."""
+    """They never reported a step: the stall is only reported, unless a cause is known."""
     needs_cause: bool = False
-    """It counts only where it is known for which rank they wait."""
+    """It counts only if the rank for which they wait is known."""
     has_early_end: bool = False
     """A worker of this node has ended with exit code 0."""
 
@@ -210,7 +210,7 @@ class RoundStopped(Record, frozen=True):
 
 
 class NodeDraining(Record, frozen=True):
-    """Somebody wants the node to go: it asks to be let out of its round."""
+    """The node was asked to leave: it asks to be released from its round."""
 
     reason: Line
     within_s: Patience = 0.0
@@ -220,14 +220,14 @@ class NodeDraining(Record, frozen=True):
 
 
 class SaveHeard(Record, frozen=True):
-    """Every listening worker here knows that it is to save; the furthest waits at `step`."""
+    """Every listening worker here knows of the save; the furthest waits at `step`."""
 
     round: Number
     listening: bool = False
-    """Whether there is any: only then is anything to be waited for."""
+    """Whether any worker listens: only then is anything waited for."""
     step: Number | None = None
     number: Number = 0
-    """Of `SaveNow`."""
+    """The number of the `SaveNow`."""
     unasked: bool = False
     """Some worker here has never asked."""
 
@@ -239,30 +239,30 @@ class WorkersSaved(Record, frozen=True):
     left: bool = False
     """All of them have ended: the round cannot go on with this node."""
     number: Number = 0
-    """Of `SaveNow`."""
+    """The number of the `SaveNow`."""
 
 
 class NodeLeft(Record, frozen=True):
-    """The node takes no further part, and why. No process of any round is left on it."""
+    """The node takes no further part, for this reason. No process of any round is left on it."""
 
     reason: Line
     signal: SignalNumber | None = None
     failures: Failures = ()
     kind: NameOrNone = ""
-    """Of `core.policy.kinds`, where it leaves because something went wrong on it."""
+    """The kind (`core.policy.kinds`), if it leaves because something failed on it."""
     unfit: bool = False
     """It never took part: it did not pass its own check, and `reason` says why."""
 
 
 class ClosingWanted(Record, frozen=True):
-    """Whoever runs the node wants no further round; how the job ends unless the present one does
-    well."""
+    """The node's caller wants no further round; how the job ends unless the present one
+    succeeds."""
 
     outcome: Outcome
 
 
 class MembersEnded(Record, frozen=True):
-    """More is known of nodes that have ended on this node's machine."""
+    """News of nodes that have ended on this node's machine."""
 
     ended: EndedMembers
 
@@ -272,15 +272,15 @@ class Welcomed(Record, frozen=True):
 
     successors: Annotated[tuple[Name, ...], Meta(max_length=FEW)] = ()
     waiting: Text = ""
-    """What the job is waiting for, if it waits."""
+    """The reason for the job's wait, if it waits."""
     leader: NameOrNone = ""
     """The node that carries this coordinator, in jobs where any node can."""
     places: Annotated[dict[Name, Endpoint], Meta(max_length=FEW)] = field(default_factory=dict)
-    """Where the leader and its successors can be dialled."""
+    """The addresses of the leader and its successors."""
     name: NameOrNone = ""
-    """What the node is called (`core.protocol.naming`); empty where that was said before."""
+    """The node's name (`core.protocol.naming`); empty if sent before."""
     warning: Text = ""
-    """How the node was started otherwise than the job, if it was (`core.protocol.settings`)."""
+    """Settings of the node that differ from the job's, if any (`core.protocol.settings`)."""
 
 
 class HeartbeatAnswered(Record, frozen=True):
@@ -290,7 +290,7 @@ class HeartbeatAnswered(Record, frozen=True):
 
 
 class StandBy(Record, frozen=True):
-    """There is no seat for the node now; it takes over when one is free."""
+    """There is no seat for the node now; it takes one over when free."""
 
     reason: Text
 
@@ -300,7 +300,7 @@ class RunRound(Record, frozen=True):
 
     assignment: Assignment
     note: Text = ""
-    """Who is not in it, or in it all the same, because rounds kept failing there."""
+    """A sentence about quarantined hosts."""
 
 
 EndingKind = Literal["failure", "loss", "drain", "newcomers", "asked"]
@@ -315,9 +315,9 @@ class StopRound(Record, frozen=True):
     about: NameOrNone = ""
     """The node with whose name the reason begins, if it does: on itself it is "this node"."""
     goes_on: bool = False
-    """Enough members are left who do not want to leave: the job is not at its end."""
+    """Enough members that do not want to leave are left: the job is not at its end."""
     locate: bool = False
-    """Find out where each worker is before it is stopped (`core.features.hangs.node`)."""
+    """Locate each worker before it is stopped (`core.features.hangs.node`)."""
     kind: EndingKind | None = None
     """What ended it; None for a round that is over already."""
 
@@ -325,7 +325,7 @@ class StopRound(Record, frozen=True):
 class SaveNow(Record, frozen=True):
     """Have the workers of a round save, before it ends in order or on request. All are told.
 
-    First without a step: those who can, wait where they are (`SaveHeard`). Then with the step at
+    First without a step: workers that can, wait at theirs (`SaveHeard`). Then with the step at
     which all of them save, the furthest that any had reached.
     """
 
@@ -336,7 +336,7 @@ class SaveNow(Record, frozen=True):
     about: NameOrNone = ""
     """The node with whose name the reason begins, if it does."""
     number: Number = 0
-    """Which save of the round it is."""
+    """The number of the save in its round."""
     leaves: bool = True
     """Whether the round ends when all have saved."""
 
@@ -347,23 +347,23 @@ class SaveOver(Record, frozen=True):
     round: Number
     number: Number
     saved: bool = False
-    """All workers that ask have saved. Else they were not agreed in time, or nobody asks."""
+    """All workers that ask have saved. Otherwise they did not agree in time, or none asks."""
 
 
 class DescribeFailures(Record, frozen=True):
-    """Say `FailuresDescribed` for this round."""
+    """Send `FailuresDescribed` for this round."""
 
     round: Number
 
 
 class TellHang(Record, frozen=True):
-    """The whole job stands still: say so, with where this node's workers are."""
+    """The whole job is stalled: print that, with the locations of this node's workers."""
 
     round: Number
     ends: bool = False
-    """End the worker that is most likely the cause, so that the round is tried again."""
+    """End the most likely cause, so that the round is tried again."""
     rank: Rank | None = None
-    """Which one that is, where the places of all workers of the job have shown it."""
+    """The rank to end, if the locations of all workers of the job have shown it."""
 
 
 class ExpectExits(Record, frozen=True):
@@ -378,24 +378,24 @@ class CloseJob(Record, frozen=True):
     outcome: Outcome
 
 
-# Requests about the job, and their answers (`core.features.requests`). What is asked and
-# what is answered are packed: who passes them on need not know what they say.
+# Requests about the job, and their answers (`core.features.requests`). Their content is
+# packed: nodes that pass them on need not know it.
 
 
 class RequestMade(Record, frozen=True):
-    """Somebody on this node's machine asks something of the job (`core.protocol.requests`)."""
+    """A client on this node's machine makes a request about the job (`core.protocol.requests`)."""
 
     number: Number
-    """By which the answers are told apart, here."""
+    """This node's number for the request."""
     request: Packed
     of: Literal["coordinator", "all", "some"] = "coordinator"
-    """Whose answer is wanted: that of the coordinator's node, of all, or of `nodes`."""
+    """The nodes to answer: the coordinator's node, all, or `nodes`."""
     nodes: Annotated[tuple[Name, ...], Meta(max_length=NAMED_MOST)] = ()
     """By their names, or their identities."""
 
 
 class RequestAnswered(Record, frozen=True):
-    """What this node answers to `ForwardRequest`."""
+    """This node's answer to `ForwardRequest`."""
 
     number: Number
     answer: Packed
@@ -409,22 +409,22 @@ class ForwardRequest(Record, frozen=True):
 
 
 class PassResponse(Record, frozen=True):
-    """What a node answered to a request that was asked here."""
+    """One node's answer to a request that was made here."""
 
     number: Number
     node: Name
-    """What it is called."""
+    """The node's name."""
     answer: Packed
 
 
 class CloseRequest(Record, frozen=True):
-    """No further answer comes."""
+    """The request is settled: no further answer comes."""
 
     number: Number
     refused: Line = ""
-    """Why nobody was asked, if so."""
+    """Why no node was asked, if so."""
     missing: Annotated[tuple[Name, ...], Meta(max_length=NAMED_MOST)] = ()
-    """Who did not answer; the first of them, if there are many."""
+    """Nodes that did not answer; the first of them, if there are many."""
     missing_count: Count = 0
 
 
@@ -465,4 +465,4 @@ ToNode = (
     | CloseRequest
 )
 OfRequests = ForwardRequest | PassResponse | CloseRequest
-"""What a node's machine does not hear of: it decides nothing."""
+"""Messages that a node's machine does not get: they decide nothing."""

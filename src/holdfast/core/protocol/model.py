@@ -1,8 +1,8 @@
-"""The words of the protocol, as types.
+"""The types of the protocol.
 
-Everything that crosses a border (core and shell, agent and coordinator, process and
+All data that crosses a border (core and shell, agent and coordinator, process and
 journal) is one of these small frozen records. They are msgspec structs, so the same
-definition validates what comes in, and writes the journal line that goes out. Each field that
+definition validates input, and writes the journal line. Each field that
 another machine may fill has its bounds (`core.protocol.bounds`).
 
 Words used throughout: a *job* runs as a sequence of numbered *rounds*; in each round a
@@ -41,7 +41,7 @@ class Record(Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class NodeInfo(Struct, frozen=True):
-    """What a node says about itself when it joins."""
+    """A node's description of itself when it joins."""
 
     node: Name
     """Identity: host name plus a random part; a restarted agent is a new node."""
@@ -50,17 +50,17 @@ class NodeInfo(Struct, frozen=True):
     role: NameOrNone = "default"
     rank_hint: Count | None = None
     topology: NameOrNone = ""
-    """Where the node sits in the cluster: nodes with neighbouring keys get neighbouring ranks."""
+    """Its topology key: nodes with neighbouring keys get neighbouring ranks."""
     place: Endpoint | None = None
-    """Where it can be dialled when it carries the coordinator, in jobs where any node can."""
+    """Its address when it carries the coordinator, in jobs where any node can."""
     name: NameOrNone = ""
-    """What an earlier coordinator has called it, so that it keeps its name."""
+    """The name that an earlier coordinator gave it, which it keeps."""
 
 
 class Term(Struct, frozen=True, order=True):
-    """Under whose word something was said: one life of the job, one coordinator of it.
+    """A coordinator's term: one instance of the job, one epoch of its coordinators.
 
-    Ordered: a word under a lower term than one that was already heard has no effect.
+    Ordered: a message under a lower term than one that was already heard has no effect.
     """
 
     instance: Number = 0
@@ -71,7 +71,7 @@ class Term(Struct, frozen=True, order=True):
 
 
 class Ranks(Struct, frozen=True):
-    """The place of one worker in its round."""
+    """The ranks of one worker in its round."""
 
     local_rank: Count
     rank: Rank
@@ -79,7 +79,7 @@ class Ranks(Struct, frozen=True):
 
 
 class Assignment(Struct, frozen=True):
-    """All that one node is told about a round: O(1) in the size of the job."""
+    """One node's assignment in a round: O(1) in the size of the job."""
 
     round: Number
     restart_count: Count
@@ -94,7 +94,7 @@ class Assignment(Struct, frozen=True):
 class ExitStatus(Struct, frozen=True):
     """How a process ended: `code` or `signal` is set.
 
-    Neither is for workers that somebody else runs, and tells of in their own words.
+    Neither is set for workers that a caller runs, and describes in its own words.
     """
 
     code: ExitCode | None = None
@@ -137,7 +137,7 @@ def signal_name(number: int) -> str:
 
 
 class ErrorDetail(Struct, frozen=True, omit_defaults=True):
-    """What a failed worker said about its own end, as far as it could."""
+    """A failed worker's own message about its end, if any."""
 
     message: Text = ""
     """`<Type>: <text>` of the exception, or empty."""
@@ -151,7 +151,7 @@ class EarlyEnd(Struct, frozen=True, omit_defaults=True):
 
     rank: Rank
     step: Number | None = None
-    """The last that it reported, if it reported any."""
+    """The last step that it reported, if any."""
     host: Host = ""
 
 
@@ -166,7 +166,7 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     pid: Number
     status: ExitStatus
     observed_at: Seconds
-    """On the clock of its node, which counts from when that machine was started."""
+    """On the clock of its node, which counts from the machine's start."""
     error: ErrorDetail = ErrorDetail()
     stderr_tail: Text = ""
     """The last lines that it wrote to stderr."""
@@ -176,7 +176,7 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     """Whether it only ended because Holdfast stopped it."""
     error_file: Path = ""
     wall_time: Seconds = 0.0
-    """Seconds since 1970 on that host's clock: for people, compared with nothing."""
+    """Seconds since 1970 on that host's clock: for people, never compared."""
     raised_s: Seconds = 0.0
     """How long before its process ended it had raised its exception: a thread may keep it alive."""
     versions: Line = ""
@@ -184,9 +184,9 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     ended_for: NameOrNone = ""
     """The kind of cause (`core.policy.kinds`) for which we ended it ourselves, if we did."""
     ended_before: Annotated[tuple[EarlyEnd, ...], Meta(max_length=8)] = ()
-    """Workers that had ended well by then, the first few: a peer that is missed may be one."""
+    """Workers that had ended well by then, the first few: a missing peer may be one."""
     place: Line = ""
-    """Where it was when its round was to end, of one that was stopped: "in load at data.py:88"."""
+    """The location of a stopped worker when its round was to end: "in load at data.py:88"."""
     in_collective: bool = False
     """Whether it waited for other ranks there."""
     brief: bool = False
@@ -198,14 +198,14 @@ Failures = Annotated[tuple[Failure, ...], Meta(max_length=SLOTS_MOST)]
 
 
 Certainty = Literal["certain", "likely", "unclear"]
-"""*Certain*: the kernel, an exit status or an exception says so. *Likely*: all that is known points
-there. *Unclear*: nothing decides."""
+"""*Certain*: the kernel, an exit status or an exception shows it. *Likely*: all evidence points
+there. *Unclear*: the evidence decides nothing."""
 EarlierCertainty = Literal["surely", "most likely", "perhaps"]
-"""What journals of 0.1 say instead."""
+"""The same in journals of 0.1."""
 
 
 class Blame(Struct, frozen=True, omit_defaults=True):
-    """What ended a round, as far as that can be told: who, how, how sure it is, and why."""
+    """The cause of a round's end, as far as known: kind, origin, certainty and reason."""
 
     kind: NameOrNone
     """Of `core.policy.kinds`."""
@@ -213,7 +213,7 @@ class Blame(Struct, frozen=True, omit_defaults=True):
     """"rank 1 on host2", or "host2 (ranks 4 to 7)"."""
     certainty: Certainty | EarlierCertainty = field(name="sure")
     why: Line = ""
-    """What speaks for it."""
+    """The evidence."""
 
 
 class Outcome(Struct, frozen=True, omit_defaults=True):
@@ -221,21 +221,21 @@ class Outcome(Struct, frozen=True, omit_defaults=True):
 
     verdict: Literal["succeeded", "failed", "interrupted", "not_formed"]
     reason: Text
-    """Who failed and how, and why there was no further restart; or who interrupted it."""
+    """The failure, and why there was no further restart; or what interrupted it."""
     exit_status: ExitStatusOfJob
-    """What `holdfast run` ends with."""
+    """The exit status of `holdfast run`."""
     cause: Failure | None = None
     """The first observed failure, if a worker failed."""
     others: Failures = ()
-    """Those who failed besides, or were stopped for it."""
+    """Further failures, and workers that were stopped for it."""
     others_untold: Rank = 0
-    """How many more there were, in a job of so many that nobody is told of all of them."""
+    """The number of omitted failures, in a job too large to tell every node of all."""
     asked: Literal["", "node", "job"] = ""
-    """Who was asked to leave, if that is how it ended: this node alone, or all of them."""
+    """The party that was asked to leave, if that is how it ended: this node alone, or all."""
     blame: Blame | None = None
-    """Of a job that did not end well: what it was, and whose doing."""
+    """The cause, if the job did not end well."""
 
     def __post_init__(self) -> None:
-        """Whoever reads one from outside must never leave with 0 because of a failure."""
+        """Read from outside, a failure must never give status 0."""
         if (self.verdict == "succeeded") != (self.exit_status == 0):
             raise ValueError(f"{self.verdict} with the exit status {self.exit_status}")

@@ -1,10 +1,10 @@
-"""What a node is called, in every sentence on every node.
+"""Node names, the same in every sentence on every node.
 
 Rules
 1. A node has the name of its host. A second one of the job on the same host is `host/2`, the next
    one `host/3`: no two nodes that are there at once have the same name.
-2. A node keeps its name as long as it lives: it tells a new coordinator what it was called, and
-   is called so again unless somebody else is.
+2. A node keeps its name for life: it tells a new coordinator its name, and
+   gets it again unless another node has it.
 3. On itself a node says "this node" of itself.
 """
 
@@ -24,7 +24,7 @@ class Names(Struct):
     numbers: dict[str, int] = field(default_factory=dict)
 
     def give(self, info: NodeInfo) -> str:
-        """A name for a node that has come."""
+        """Return a name for a new node."""
         name = info.name
         if not _fits(info) or name in self.holders:
             name = info.host
@@ -36,12 +36,12 @@ class Names(Struct):
         return name
 
     def release(self, name: str) -> None:
-        """The node is gone."""
+        """Release the name of a node that is gone."""
         self.holders.pop(name, None)
 
 
 def _fits(info: NodeInfo) -> bool:
-    """Whether it says that it was called something that it could have been called."""
+    """Whether the node claims an earlier name that could have been its own."""
     rest = info.name.removeprefix(info.host)
     return info.name.startswith(info.host) and bool(re.fullmatch(r"(/[1-9][0-9]{0,5})?", rest))
 
@@ -54,5 +54,5 @@ def on_itself(text: str, about: str, own_name: str) -> str:
 
 
 def host_of(node: str) -> str:
-    """The host in the identity of a node, where nothing else is known of it."""
+    """The host in the identity of a node, if nothing else is known of it."""
     return node.rpartition("-")[0] or node

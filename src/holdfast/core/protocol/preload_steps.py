@@ -21,7 +21,7 @@ def packages_of(steps: Iterable[str]) -> list[str]:
 
 
 def without(steps: tuple[str, ...], step: str) -> tuple[str, ...]:
-    """The steps without one: of `from a import b`, `import a` stays; `import a.b` goes with `a`."""
+    """The steps without it: of `from a import b`, `import a` stays; `import a.b` goes with `a`."""
     module = module_of(step)
     if not module:
         return steps
@@ -35,7 +35,7 @@ def without(steps: tuple[str, ...], step: str) -> tuple[str, ...]:
 
 
 def brought_by(steps: tuple[str, ...]) -> frozenset[str]:
-    """The modules that are there after these steps, or plain names of modules, as far as they tell.
+    """The modules that are imported after these steps, or plain names of modules, as far as known.
 
     With a module come the packages above it; a name that is taken from one may be a module too.
     """

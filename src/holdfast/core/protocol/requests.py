@@ -1,14 +1,14 @@
-"""What outsiders ask of a job, and what nodes answer: the verbs and the dashboard speak in these.
+"""Requests about a job and the nodes' answers, as used by the verbs and the dashboard.
 
 A request goes to the coordinator's node, to all nodes or to some (`messages.RequestMade.of`);
-each of these gives one answer. They are packed into the messages that carry them, so that who
-passes them on does not load this, and a job that nobody asks never does.
+each of these gives one answer. They are packed into the messages that carry them, so that nodes
+that pass them on do not load this, and a job without requests never does.
 
 Rules
-1. A request has one bounded answer. Who wants more asks again, from where the answer ended.
-2. News are asked for with `wait_s`: the answer comes when there are some, or after that time.
-   So nobody asks again and again, and nobody is sent what it did not ask for.
-3. A node that cannot answer, or do what is wanted, says why (`NotKnown`).
+1. A request has one bounded answer. A client that needs more asks again, from its end.
+2. News are requested with `wait_s`: the answer comes when there are some, or after that time.
+   So there is no polling, and no unrequested answer.
+3. A node that cannot answer, or do what is requested, says why (`NotKnown`).
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from holdfast.core.protocol.bounds import (
 from holdfast.core.protocol.model import Outcome, Record
 
 NODES_TOLD_MOST = 2000
-"""In one answer; of a larger job the next are asked for."""
+"""In one answer; a larger job takes several requests."""
 EVENTS_TOLD_MOST = 500
 ROUNDS_TOLD_MOST = 200
 SEGMENTS_TOLD_MOST = 1000
 LOGS_TOLD_BYTES = 1 << 18
 WAIT_MOST_S = 25.0
 Waiting = Annotated[float, Meta(ge=0.0, le=WAIT_MOST_S)]
-"""How long an answer may wait for something to tell."""
+"""How long an answer may wait for news."""
 Condition = Literal[
     "in the round", "finished", "standing by", "ready", "getting ready", "leaving", "silent"
 ]
@@ -50,14 +50,14 @@ SaveStage = Literal["agreeing", "saving", "saved", "nobody looks", "given up"]
 Stage = Literal["waiting", "running", "stopping", "over"]
 
 
-# What the coordinator knows.
+# Facts of the coordinator.
 
 
 class JobAsked(Record, frozen=True):
-    """How is the job? Of the coordinator."""
+    """The status of the job. For the coordinator."""
 
     first_node: Count = 0
-    """Where in the list of nodes the answer is to begin."""
+    """The position in the list of nodes at which the answer begins."""
 
 
 class NodeOverview(Struct, frozen=True, array_like=True):
@@ -71,7 +71,7 @@ class NodeOverview(Struct, frozen=True, array_like=True):
     first_rank: Rank | None = None
     workers: Count = 0
     heard_s: Seconds = 0.0
-    """How long ago it was last heard of; 0 where there is one node only."""
+    """Seconds since it was last heard; 0 in a job of one node."""
     note: Line = ""
     """Why it leaves, or is silent."""
 
@@ -80,15 +80,15 @@ class SaveTold(Struct, frozen=True, array_like=True):
     """All workers were asked to save in this round, nobody leaving."""
 
     number: Number
-    """Which time it is."""
+    """The number of the save."""
     stage: SaveStage
     step: Number | None = None
     nodes_left: Count = 0
-    """How many have not said yet where they are, or that they have saved."""
+    """How many have not reported their step yet, or that they have saved."""
 
 
 class JobTold(Record, frozen=True):
-    """How the job is."""
+    """The status of the job."""
 
     run_id: NameOrNone
     stage: Stage
@@ -98,30 +98,30 @@ class JobTold(Record, frozen=True):
     round_age_s: Seconds
     """How long the present round has lasted."""
     coordinator: NameOrNone
-    """The node that is the coordinator."""
+    """The coordinator's node."""
     min_nodes: Count
     max_nodes: Count
     restarts: Count
-    """How many were counted against `--max-restarts`."""
+    """Restarts that were counted against `--max-restarts`."""
     max_restarts: Count
     step: Number | None
-    """The furthest that any worker reported in this round."""
+    """The furthest step that any worker reported in this round."""
     waiting: Text
-    """What is waited for, if anything is."""
+    """The reason for a wait, if any."""
     nodes: Annotated[tuple[NodeOverview, ...], Meta(max_length=NODES_TOLD_MOST)]
     node_count: Count
     """How many there are in all."""
     outcome: Outcome | None = None
     scaled_by: NameOrNone = ""
-    """Who asked for that many nodes, where somebody did while it ran."""
+    """The operator who changed the number of nodes, if any."""
     save: SaveTold | None = None
 
 
-# What each node knows.
+# Facts of each node.
 
 
 class RanksAsked(Record, frozen=True):
-    """How are your workers? Of nodes."""
+    """The status of a node's workers."""
 
 
 class RankOverview(Struct, frozen=True, array_like=True):
@@ -134,7 +134,7 @@ class RankOverview(Struct, frozen=True, array_like=True):
     """In words: "running", "stopped", "stuck in the kernel", "finished"."""
     step: Number | None = None
     step_age_s: Seconds | None = None
-    """How long ago it reported that."""
+    """Seconds since it reported that step."""
     steps_per_s: Seconds | None = None
     phase: NameOrNone = ""
     cpu: Seconds | None = None
@@ -144,7 +144,7 @@ class RankOverview(Struct, frozen=True, array_like=True):
 
 
 class RanksTold(Record, frozen=True):
-    """How its workers are."""
+    """The status of a node's workers."""
 
     host: Host
     ranks: Annotated[tuple[RankOverview, ...], Meta(max_length=SLOTS_MOST)]
@@ -155,7 +155,7 @@ class RanksTold(Record, frozen=True):
 
 
 class StacksAsked(Record, frozen=True):
-    """Where are your workers? Of nodes."""
+    """A request for workers' stacks. For nodes."""
 
     reason: Line = "somebody asked"
 
@@ -167,7 +167,7 @@ class FrameTold(Struct, frozen=True, array_like=True):
 
 
 class StackTold(Struct, frozen=True, array_like=True):
-    """Where one worker is."""
+    """One worker's stack."""
 
     rank: Rank
     frames: Annotated[tuple[FrameTold, ...], Meta(max_length=128)]
@@ -176,27 +176,27 @@ class StackTold(Struct, frozen=True, array_like=True):
 
 
 class StacksTold(Record, frozen=True):
-    """Where its workers are."""
+    """The stacks of a node's workers."""
 
     stacks: Annotated[tuple[StackTold, ...], Meta(max_length=SLOTS_MOST)]
     file: Line = ""
-    """Where all of it is written, on that node."""
+    """The path of the full text, on that node."""
 
 
 class LogsAsked(Record, frozen=True):
-    """What have your workers written? Of nodes."""
+    """A request for workers' output. For nodes."""
 
     after: Annotated[dict[NameOrNone, Number], Meta(max_length=20_000)] = field(
         default_factory=dict
     )
-    """By the name of each node, the number of its last block that is known."""
+    """By the name of each node, the number of its last block that the client has."""
     ranks: Annotated[tuple[Rank, ...], Meta(max_length=SLOTS_MOST)] = ()
-    """Of whom; empty for all."""
+    """The ranks; empty for all."""
     wait_s: Waiting = 0.0
 
 
 class LogBlock(Struct, frozen=True, array_like=True):
-    """What a worker wrote at once; a line may go on in the next one."""
+    """One block of a worker's output; a line may continue in the next one."""
 
     at: Seconds
     """Seconds since 1970, by that node's clock."""
@@ -208,18 +208,18 @@ class LogBlock(Struct, frozen=True, array_like=True):
 class LogsTold(Record, frozen=True):
     blocks: Annotated[tuple[LogBlock, ...], Meta(max_length=100_000)]
     last: Number
-    """The number to go on from."""
+    """The number to continue from."""
     files: Annotated[tuple[Line, ...], Meta(max_length=2 * SLOTS_MOST)] = ()
     """Of workers that write straight into a file: "rank 3: /logs/…/stdout.log"."""
     newest: Number = 0
-    """The number of the last block there is: where it is above `last`, there is more to ask for."""
+    """The number of the last block there is: if it is above `last`, there is more to request."""
 
 
 class EventsAsked(Record, frozen=True):
-    """What has happened? Of the coordinator's node, which knows most, or of any."""
+    """A request for events. For the coordinator's node, which knows most, or any."""
 
     after: Number = 0
-    """The number of the last event that is known."""
+    """The number of the last event that the client has."""
     wait_s: Waiting = 0.0
 
 
@@ -227,15 +227,15 @@ class EventsTold(Record, frozen=True):
     events: Annotated[tuple[Packed, ...], Meta(max_length=EVENTS_TOLD_MOST)]
     """Each an `observe.story.StoryEvent`."""
     last: Number
-    """The number of the last of them, to go on from."""
+    """The number of the last of them, to continue from."""
 
 
 class HistoryAsked(Record, frozen=True):
-    """What has become of the job so far? Of the coordinator's node, which knows most, or of any."""
+    """A request for the job's history so far. For the coordinator's node, or any."""
 
 
 class HistoryTold(Record, frozen=True):
-    """The job's history up to now: where its time went, and what interrupted it."""
+    """The job's history up to now: where its time went, and its interruptions."""
 
     total_s: Seconds
     parts_s: Annotated[dict[Name, Seconds], Meta(max_length=32)]
@@ -246,7 +246,7 @@ class HistoryTold(Record, frozen=True):
     steps_per_s: Seconds | None = None
     """How fast the furthest step grew, while steps were made."""
     step_age_s: Seconds | None = None
-    """How long ago the furthest step of the present round was made."""
+    """Seconds since the furthest step of the present round."""
     segments: Annotated[tuple[Packed, ...], Meta(max_length=SEGMENTS_TOLD_MOST)] = ()
     """The last of them, each an `observe.goodput.Segment`."""
     nodes: Annotated[dict[Name, Packed], Meta(max_length=ROUNDS_TOLD_MOST)] = field(
@@ -256,7 +256,7 @@ class HistoryTold(Record, frozen=True):
 
 
 class DashboardAsked(Record, frozen=True):
-    """Where is your dashboard? Of nodes. The answer opens it: for those who may ask anything."""
+    """A request for the dashboard's address. For nodes. Its answer gives access to the page."""
 
 
 class DashboardTold(Record, frozen=True):
@@ -269,30 +269,30 @@ class DashboardTold(Record, frozen=True):
         return f"{self.url}#key={self.key}"
 
 
-# What is wanted, not only known.
+# Commands.
 
 
 class DrainWanted(Record, frozen=True):
-    """Leave the job when it suits, as on a signal that asks for it. Of some nodes."""
+    """Leave the job when it suits, as on a signal to leave. For some nodes."""
 
     by: Name
-    """Who wants it, in words."""
+    """The operator, in words."""
 
 
 class RestartWanted(Record, frozen=True):
-    """End the round and begin the next, at no charge. Of the coordinator."""
+    """End the round and begin the next, at no charge. For the coordinator."""
 
     by: Name
 
 
 class StopWanted(Record, frozen=True):
-    """End the job: workers get SIGTERM, and their grace. Of the coordinator."""
+    """End the job: workers get SIGTERM, and their grace. For the coordinator."""
 
     by: Name
 
 
 class ScaleWanted(Record, frozen=True):
-    """Have between so many nodes from now on. Of the coordinator."""
+    """Change the least and the greatest number of nodes. For the coordinator."""
 
     least: Count
     most: Count
@@ -300,24 +300,24 @@ class ScaleWanted(Record, frozen=True):
 
 
 class SaveWanted(Record, frozen=True):
-    """Have all workers save, and go on. Of the coordinator."""
+    """Have all workers save, and go on. For the coordinator."""
 
     by: Name
     within_s: Annotated[float, Meta(gt=0.0, le=86_400.0)] = 120.0
 
 
 class HarmWanted(Record, frozen=True):
-    """Do yourself this harm, for a trial (`holdfast chaos`). Of one node, where it is allowed."""
+    """Inject this fault into yourself (`holdfast chaos`). For one node, where it is allowed."""
 
     what: Harm
     rank: Rank | None = None
-    """Which worker; None for the node as a whole."""
+    """The worker; None for the node as a whole."""
     seconds: Annotated[float, Meta(ge=0.0, le=600.0)] = 0.0
-    """How long a pause lasts."""
+    """The length of a pause."""
 
 
 class UnderWay(Record, frozen=True):
-    """It is being done; its events tell how it goes."""
+    """The command is under way; events report its progress."""
 
 
 class NotKnown(Record, frozen=True):
@@ -363,7 +363,7 @@ def pack(said: JobRequest | Answer) -> bytes:
 
 
 def read_request(packed: bytes) -> JobRequest | None:
-    """None for what is none of these: an outsider, or another version, may have made it."""
+    """None for an unknown request: an outsider, or another version, may have made it."""
     try:
         request: JobRequest = _requests.decode(packed)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -372,7 +372,7 @@ def read_request(packed: bytes) -> JobRequest | None:
 
 
 def read_answer(packed: bytes) -> Answer:
-    """What a node answered; one that cannot be read is an answer too."""
+    """A node's answer; an unreadable one is an answer too."""
     try:
         answer: Answer = _answers.decode(packed)
     except (msgspec.MsgspecError, ValueError, RecursionError):

@@ -1,12 +1,12 @@
-"""The settings that are the job's, not a node's: which differ, and whose count.
+"""Settings of the job, not of a node: which differ, and which count.
 
 Rules
-1. The coordinator decides about the job, with the settings of the node that it lives on. What
-   another node was told about the job has no effect there, so it is compared and said: once on
+1. The coordinator decides about the job, with the settings of its own node. Settings of
+   other nodes have no effect on the job, so they are compared and reported: once on
    that node, once on the coordinator's.
 2. A lease and its heartbeat are kept on both sides, each by its own settings: they have to be the
-   same everywhere, and it is said if they are not.
-3. A node tells only what is not the default, under the names of the options.
+   same everywhere, and a difference is reported.
+3. A node sends only settings that are not the default, under the names of the options.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TOLD = 6
 
 
 class _Unchanged:
-    """What a job has that was told nothing."""
+    """A job with default settings only."""
 
     min_nodes = max_nodes = 1
     restarts, quarantine = RestartPolicy(), Quarantine()
@@ -48,19 +48,19 @@ class _Unchanged:
 
 
 Difference = tuple[str, str, str]
-"""An option, what the job has, and what the node was told."""
+"""An option, the job's value, and the node's."""
 
 
 def of_job(config: JobConfig) -> dict[str, str]:
-    """What a node was told about the job, where that is not the default."""
+    """A node's settings for the job that are not the default."""
     told = {option: _text(value(config)) for option, value in JOBS.items()}
     return {option: text for option, text in told.items() if text != _DEFAULTS[option]}
 
 
 def differing(jobs: dict[str, str], nodes: dict[str, str]) -> list[Difference]:
-    """Where a node was told something else than the job has.
+    """Settings of a node that differ from the job's.
 
-    A node of a job of several always tells something, the number of nodes: nothing is unknown.
+    A node of a job of several always sends something, the number of nodes: nothing is unknown.
     """
     if not nodes or nodes == jobs:
         return []
@@ -72,13 +72,13 @@ def differing(jobs: dict[str, str], nodes: dict[str, str]) -> list[Difference]:
 
 
 def _as_told(text: str) -> str:
-    """What a node says, as far as it can be printed: it may be anybody's."""
+    """A node's value, made fit to print: its source may be hostile."""
     plain = text.isascii() and text.isprintable() and len(text) <= VALUE_LENGTH
     return text if plain else "(unreadable)"
 
 
 def warn_node(found: list[Difference]) -> str:
-    """For the node that differs; empty where it does not."""
+    """The message for the node that differs; empty if it does not."""
     if not found:
         return ""
     nodes = _listed(f"{option} {theirs}" for option, _, theirs in found)
@@ -89,7 +89,7 @@ def warn_node(found: list[Difference]) -> str:
 
 
 def warn_coordinator(name: str, found: list[Difference]) -> str:
-    """For the node of the coordinator. It begins with the name of the one that differs."""
+    """The message for the coordinator's node. It begins with the name of the node that differs."""
     nodes = _listed(f"{option} {theirs}" for option, _, theirs in found)
     return (
         f"{name} was started with {nodes}: the settings given here count, "
