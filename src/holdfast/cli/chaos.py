@@ -1,4 +1,4 @@
-"""`holdfast chaos`: inject faults into a running job, and tell how it recovers."""
+"""`holdfast chaos`: inject faults into a running job, and report how it recovers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RATES: dict[str, Harm] = {
     "kill_node": "kill node",
 }
 DEMO = {"kill_worker": 8.0, "pause_worker": 25.0, "kill_node": 25.0}
-"""The mean intervals of `--demo`, unless others are asked for."""
+"""The default mean intervals of `--demo`."""
 
 
 def interval(text: str) -> float:

@@ -1,6 +1,6 @@
-"""A trial from its beginning to its end: a job of its own, a storm over it, and what came of it.
+"""A whole chaos run: a job of its own, faults injected into it, and the result.
 
-Behind `holdfast chaos --demo` and `make soak`, which differ in the program and the storm.
+Behind `holdfast chaos --demo` and `make soak`, which differ in the program and the faults.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ from holdfast.core.protocol.requests import JobAsked, JobTold
 from holdfast.observe.job_report import JobReport
 
 START_S = 120.0
-"""How long the job may take to its first step: a busy machine may import for a minute."""
+"""How long the job's first step may take: a busy machine may import for a minute."""
 LINES_SHOWN = 8
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class DemoResult(Struct, frozen=True):
-    """What came of it."""
+    """The result."""
 
     told: InjectedFaults
     report: JobReport
     started_again: int
     """Agents that were killed, and started again."""
     runs_on: bool
-    """Whether the job ran when the storm was over."""
+    """Whether the job ran after the last fault."""
     is_right: bool
-    """Whether it came to its end, and every worker found its own arithmetic to be right."""
+    """Whether it finished, and every worker found its own arithmetic correct."""
     proof: str
-    """What a worker said of that, or the last words of the job."""
+    """A worker's message about that, or the job's last lines."""
     left: tuple[str, ...]
-    """What was left behind."""
+    """Leftovers."""
 
     @property
     def is_well(self) -> bool:
@@ -65,7 +65,7 @@ class DemoResult(Struct, frozen=True):
 
 
 class ScreenView:
-    """The job on the screen, redrawn as it changes, and below it what the storm does."""
+    """The job on the screen, redrawn as it changes, and below it the injected faults."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -82,9 +82,9 @@ class ScreenView:
 def run(
     program: DemoProgram, schedule: FaultSchedule, view: InjectionView | None = None
 ) -> DemoResult:
-    """Run it, in a folder that is removed afterwards; told on the screen, unless there is a view.
+    """Run it, in a folder that is removed afterwards; printed on the screen, unless with a view.
 
-    Raises `HoldfastError`, `KeyboardInterrupt`; nothing is left of it then, either.
+    Raises `HoldfastError`, `KeyboardInterrupt`; nothing of it is left then, either.
     """
     folder = Path(tempfile.mkdtemp(prefix="holdfast-trial-"))
     job = DemoJob(program, folder)
@@ -110,14 +110,14 @@ def run(
 
 @contextmanager
 def _signals_ignored() -> Iterator[None]:
-    """It is ending already, within seconds: a second Ctrl-C changes nothing."""
+    """It is ending already: a second Ctrl-C changes nothing."""
     with _handled(signal.SIG_IGN):
         yield
 
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP end this as Ctrl-C does: whoever is asked to go leaves nothing."""
+    """SIGTERM and SIGHUP end this as Ctrl-C does, leaving nothing behind."""
 
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
@@ -155,7 +155,7 @@ def _injected(
 
 
 def _first_step(job: DemoJob) -> AdminClient:
-    """A client of the job, once it steps. Raises `HoldfastError` where it never does."""
+    """A client of the job, once it steps. Raises `HoldfastError` if it never does."""
     program, until = job.program, time.monotonic() + START_S
     workers = counted(program.workers, "worker", "workers")
     print(f"{program.nodes} agents with {workers} each; Ctrl-C ends it", flush=True)
@@ -165,7 +165,7 @@ def _first_step(job: DemoJob) -> AdminClient:
             client = connect_to_job("", options.split(job.connect_options)[0])
         except HoldfastError as error:
             why = error
-            time.sleep(0.2)  # Nobody listens there yet, and nobody could tell when one does.
+            time.sleep(0.2)  # Nothing listens there yet, and no event would tell when it does.
             continue
         if _steps(client, until):
             return client
@@ -198,7 +198,7 @@ def _result(
 
 
 def render(result: DemoResult) -> str:
-    """The report on a trial, as text."""
+    """The report on a chaos run, as text."""
     from holdfast.observe.report_text import render_time
 
     faults = ", ".join(f"{count} × {what}" for what, count in result.told.faults.items())

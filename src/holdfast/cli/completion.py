@@ -1,6 +1,6 @@
-"""The scripts by which a shell completes `holdfast`: the commands, and the options of each.
+"""Shell completion of `holdfast`: its commands, and the options of each.
 
-They are made from the table of options and the parsers of verbs, so that they have all of them, and
+The scripts are made from the table of options and the parsers of verbs, so they are complete, and
 name no file of ours.
 """
 
@@ -59,7 +59,7 @@ SCRIPTS = {"bash": BASH, "zsh": ZSH, "tcsh": TCSH}
 
 
 def script(shell: str) -> str:
-    """The script for a shell, to be read by it at its start."""
+    """The script for a shell, which reads it at its start."""
     names = [option.name for option in OPTIONS] + ["help"]
     short = [f"-{option.short}" for option in OPTIONS if option.short] + ["-h"]
     words = {
@@ -77,7 +77,7 @@ def script(shell: str) -> str:
 
 
 def _cases(command: str) -> str:
-    """A line for each verb: what to offer among its options."""
+    """A line for each verb: its options."""
     lines = []
     for name, module in VERBS.items():
         verb = getattr(import_module(f"holdfast.cli.{module}"), name)
@@ -87,6 +87,6 @@ def _cases(command: str) -> str:
 
 
 def _described(name: str, words: str) -> str:
-    """An option and what it is for, as zsh takes it, within single quotes."""
+    """An option and its help, as zsh takes it, within single quotes."""
     quoted = words.replace("'", "'\\''")
     return f"      '--{name}:{quoted}'"

@@ -53,7 +53,7 @@ def dashboard(asked: Namespace) -> None:
 
 
 def _running(paths: list[str]) -> str:
-    """The link of a job that runs here, if one of that name does."""
+    """The link of a job that runs here, if any has that name."""
     if len(paths) > 1 or any("/" in path for path in paths):
         return ""
     from holdfast.admin.client import local_agents
@@ -80,7 +80,7 @@ def _link(agent: LocalAgent) -> str:
                 if isinstance(told, DashboardTold):
                     return clean(told.link)
     except AdminError:
-        pass  # It has just ended, or has nobody to ask: the next one may know.
+        pass  # It has just ended, or cannot be asked: the next one may know.
     return ""
 
 
@@ -144,7 +144,7 @@ def _opened(journals: Sequence[str]) -> PageState:
 
 
 def _last_lines(journals: Sequence[Path]) -> list[LogLineShown]:
-    """What was kept of the output of these runs."""
+    """The kept output of these runs."""
     from holdfast.core.protocol.requests import LogBlock, LogsTold
     from holdfast.dashboard.logs import LINES_KEPT, lines_of
     from holdfast.observe.log_lines import LineMaker

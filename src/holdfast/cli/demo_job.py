@@ -1,13 +1,13 @@
-"""A job of several agents on this machine, for a trial: real ones, started again when killed.
+"""A job of several agents on this machine, for a demo: real ones, restarted when killed.
 
 Rules
-1. All that it makes is in one folder, which is the caller's; temporary files of the agents too.
-2. An agent that was killed (SIGKILL) is started again, as whoever placed it would. One that ends in
+1. All its files are in one folder, which is the caller's; temporary files of the agents too.
+2. An agent that was killed (SIGKILL) is started again, as a scheduler would do. One that ends in
    another way has ended.
-3. Agents are kept out of the terminal's Ctrl-C: this process hears it, and ends them. They get
+3. Agents do not get the terminal's Ctrl-C: this process gets it, and ends them. They get
    SIGTERM, their grace, and then SIGKILL. If this process is killed, they are.
-4. Who is orphaned below this process becomes its child, so that nothing gets away: what is still
-   there when all agents have ended was left behind.
+4. Orphans below this process become its children, so that none escapes: processes that are still
+   there when all agents have ended were left behind.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ GRACE_S = 3.0
 END_S = 60.0
 """How long agents may take to end, once the program has."""
 GONE_S = 10.0
-"""How long what an agent started may outlive it: a spawner reaps what is left."""
+"""How long an agent's processes may outlive it: a spawner reaps the rest."""
 
 
 class DemoProgram(Struct, frozen=True):
-    """What the workers run, and on how many."""
+    """The workers' program, and their number."""
 
     file: Path
     nodes: int = 3
@@ -77,7 +77,7 @@ class DemoJob:
             keeper.start()
 
     def _keep(self, number: int) -> None:
-        """Have that agent run until it ends by itself (rule 2)."""
+        """Restart that agent until it ends by itself (rule 2)."""
         while True:
             with self._lock:
                 if self._closing:
@@ -120,7 +120,7 @@ class DemoJob:
             )
 
     def finish(self) -> bool:
-        """Tell the program that it is enough; whether all agents ended, and well."""
+        """Tell the program to finish; return whether all agents ended, and well."""
         (self.folder / "enough").touch()
         until = time.monotonic() + END_S
         for keeper in self._keepers:
@@ -129,7 +129,7 @@ class DemoJob:
         return is_over and set(self.statuses.values()) == {0}
 
     def close(self) -> list[str]:
-        """End whoever still runs; what was left behind, in words."""
+        """End all running agents; return the processes left behind, in words."""
         with self._lock:
             self._closing = True
             running = [agent for agent in self._agents.values() if agent.poll() is None]
@@ -155,7 +155,7 @@ class DemoJob:
         return left
 
     def tail(self, number: int = 0, lines: int = 15) -> str:
-        """The last that an agent said."""
+        """The last line of an agent."""
         file = self.folder / f"agent-{number}.txt"
         told = file.read_text(errors="replace").splitlines() if file.exists() else []
         return "\n".join(told[-lines:])
@@ -166,7 +166,7 @@ def _children() -> list[int]:
 
 
 def _left_processes() -> list[str]:
-    """Wait a moment for what is on its way out; then end what is left, and name it (rule 4)."""
+    """Wait a moment for exiting processes; then end the rest, and name them (rule 4)."""
     until, left = time.monotonic() + GONE_S, []
     while children := _children():
         for pid in children:

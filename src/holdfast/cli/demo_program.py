@@ -1,6 +1,6 @@
 """The program of `holdfast chaos --demo`: it counts, resumes where it was, and checks itself.
 
-Run by workers, with a folder as its argument. Rank 0 keeps how far it is; all ranks go on from
+Run by workers, with a folder as its argument. Rank 0 keeps the progress; all ranks continue from
 there after a restart. It ends when the folder has a file called `enough`. Standard library only.
 """
 
@@ -19,7 +19,7 @@ MODULUS = 2**61 - 1
 
 
 def add(total: int, step: int) -> int:
-    """Depends on the order: a step that is lost, or done twice, is seen for ever after."""
+    """Depends on the order: a step that is lost, or done twice, shows for ever after."""
     return (total * 31 + step) % MODULUS
 
 

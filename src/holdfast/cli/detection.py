@@ -1,14 +1,14 @@
-"""What the scheduler says, as far as the user has not said otherwise.
+"""The scheduler's settings, where the user has given none.
 
 Rules
-- What was said wins: on the command line, in `HOLDFAST_…`, in `PET_…`. What a scheduler says comes
-  last, and only for what was not said at all.
+- The user's settings win: on the command line, in `HOLDFAST_…`, in `PET_…`. The scheduler's come
+  last, and only for options that were not given at all.
 - Ranks, the endpoint and the id belong together and to the nodes that the scheduler placed. If more
-  nodes are asked for than it placed (an array of one-node jobs), they come from elsewhere, and are
-  for the user to name.
-- A place to meet that was said in any way (an endpoint, a master, a register) is the place.
-- What cannot work is refused, unless the user has said how many nodes there are or where they meet.
-- Without a scheduler nothing changes.
+  nodes are asked for than it placed (an array of one-node jobs), they come from elsewhere, and the
+  user has to name them.
+- An endpoint, a master or a register that was given in any way is used.
+- Settings that cannot work are refused, unless the user has given the number of nodes or an
+  endpoint.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 SAYS_WHERE = ("rdzv-endpoint", "master-addr", "master-port")
 TAKES_OVER = ("nnodes", "rdzv-backend", *SAYS_WHERE)
-"""With one of these the user has taken the scheduler's part."""
+"""With one of these the user has overridden the scheduler."""
 OF_OPTION = {
     "nnodes": "nodes",
     "node-rank": "rank",
@@ -45,21 +45,21 @@ OF_OPTION = {
     "rdzv-endpoint": "endpoint",
     "rdzv-id": "run_id",
 }
-"""What an option is called in a placement."""
+"""The options of a placement, by field."""
 AUTOMATIC = "auto"
 
 
 class Detected(Struct, frozen=True):
-    """What was found, and all that is said with what it fills in."""
+    """What was detected, and all settings with it."""
 
     options: Mapping[str, OptionText]
     placement: Placement | None = None
     scheduler: str = ""
-    """Who placed this node, even where the user has taken over the rest."""
+    """The scheduler of this node, even where the user has overridden the rest."""
 
     @property
     def is_host(self) -> bool | None:
-        """Whether this node hosts, where the scheduler says where that is."""
+        """Whether this node hosts, if the scheduler names the host."""
         endpoint = self.options.get("rdzv-endpoint")
         is_ours = endpoint is not None and endpoint.level is Precedence.DETECTED
         return self.placement.is_host if self.placement and is_ours else None
@@ -68,9 +68,9 @@ class Detected(Struct, frozen=True):
 def fill_in(
     options: Mapping[str, OptionText], environ: Mapping[str, str], words: Sequence[str]
 ) -> Detected:
-    """Add what the scheduler says.
+    """Add the scheduler's settings.
 
-    Raises `UsageError` for what cannot work. `words` are the user's own command, for the hint.
+    Raises `UsageError` for settings that cannot work. `words` are the user's own command.
     """
     found = detect(environ, read_file)
     if found is None:
@@ -91,7 +91,7 @@ def _missing(
     environ: Mapping[str, str],
     words: Sequence[str],
 ) -> dict[str, OptionText]:
-    """What is filled in, by option."""
+    """The settings from the scheduler, by option."""
     texts: dict[str, str] = {}
     if placement.nodes and not is_on(options, "standalone"):
         least, most = placement.nodes
@@ -149,7 +149,7 @@ def _asked_of_pmi(placement: Placement, environ: Mapping[str, str]) -> PmiJob | 
 
 
 def _nowhere(placement: Placement, words: Sequence[str]) -> UsageError:
-    """The nodes would not find each other: each would wait at a place of its own."""
+    """The nodes would not find each other: each would wait at an endpoint of its own."""
     if placement.cannot_meet:
         return _refused(placement.cannot_meet, words)
     return UsageError(
@@ -175,7 +175,7 @@ def _refused(refusal: PlacementRefusal, words: Sequence[str]) -> UsageError:
 
 
 def line_about(detected: Detected, config: JobConfig) -> tuple[str, ...]:
-    """What was detected, in one line, with who else had a say; and what to know of a lost node."""
+    """What was detected, in one line, with its source; and advice about lost nodes."""
     placement, options = detected.placement, detected.options
     if placement is None:
         return ()
@@ -193,7 +193,7 @@ def line_about(detected: Detected, config: JobConfig) -> tuple[str, ...]:
 
 
 def doubts_about(detected: Detected, config: JobConfig) -> tuple[str, ...]:
-    """What is allowed, but probably not what was meant."""
+    """Settings that are allowed, but probably not meant."""
     if detected.placement is None:
         return ()
     return (*_another_rank(detected, config), *_few_cpus(detected.placement, config))
@@ -218,7 +218,7 @@ def _another_rank(detected: Detected, config: JobConfig) -> Iterator[str]:
 
 
 def _few_cpus(placement: Placement, config: JobConfig) -> Iterator[str]:
-    """Slurm gives a task one CPU, unless srun itself is told otherwise."""
+    """Slurm gives a task one CPU, unless srun has an option of its own."""
     usable = len(os.sched_getaffinity(0))
     cpus = "1 CPU" if usable == 1 else f"{usable} CPUs"
     if placement.scheduler == "Slurm" and placement.run_id and config.slots > usable:
@@ -234,7 +234,7 @@ def _by(options: Mapping[str, OptionText], name: str) -> str:
 
 
 def statement(options: Mapping[str, OptionText], name: str) -> OptionText | None:
-    """Who said so; of a meeting place, whoever named the master, where nobody named an endpoint."""
+    """The source of a setting; of an endpoint without one, the source of the master."""
     names = SAYS_WHERE if name == "rdzv-endpoint" else (name,)
     return next((options[one] for one in names if one in options), None)
 

@@ -1,7 +1,7 @@
-"""`holdfast doctor`: what is wrong with this machine, or with all nodes of a job before it runs.
+"""`holdfast doctor`: check this machine, or all nodes of a job before it runs.
 
-With the options of `holdfast run`. Where these, or the scheduler that placed us, speak of several
-nodes, they meet just as for a job, without workers (`doctor.probe`).
+It takes the options of `holdfast run`. If these, or the scheduler, name several nodes,
+they meet just as for a job, without workers (`doctor.probe`).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _examine(
     program = Program("function", "holdfast doctor")
     try:
         parsed = options.configure(detected, values, program, os.environ)
-    except UsageError as error:  # What cannot work together: that is what was asked for.
+    except UsageError as error:  # Settings that cannot work together are a finding.
         found = Finding("error", error.message, error.hint or "holdfast run --help")
         return _show(_alone(None, wanted, [found]), as_json)
     config = parsed.config
@@ -112,7 +112,7 @@ def _show(found: page.DoctorPage, as_json: bool, whole: bool = True) -> int:
 
 
 def _together(config: JobConfig, wanted: Wanted, shared: str, as_json: bool) -> int:
-    """Meet as the job would, compare what the nodes find, and show what came of it."""
+    """Meet as the job would, compare the nodes' findings, and show the result."""
     from holdfast.cli.run import secrets_of
     from holdfast.doctor.probe import examine
     from holdfast.processes.own_environment import take_secrets
@@ -123,7 +123,7 @@ def _together(config: JobConfig, wanted: Wanted, shared: str, as_json: bool) -> 
     secrets = secrets_of(config, take_secrets()) or Secrets()
     if secrets.token is None:
         print(f"holdfast: {OPEN}", file=sys.stderr)
-    logging.basicConfig(format="%(message)s", level=logging.INFO)  # What the node says meanwhile.
+    logging.basicConfig(format="%(message)s", level=logging.INFO)  # The node's messages meanwhile.
     job = replace(
         config,
         run_id=f"{config.run_id}-doctor",
@@ -143,7 +143,7 @@ def _together(config: JobConfig, wanted: Wanted, shared: str, as_json: bool) -> 
 
 
 def _before_meeting(config: JobConfig, wanted: Wanted) -> page.DoctorPage | None:
-    """What would keep this node from meeting the others is said at once, not after a wait."""
+    """Report at once, not after a wait, what would stop this node from meeting the others."""
     meeting = reading.meeting_endpoint(config)
     facts = reading.read(os.environ, log_dir=config.output.log_dir, meeting=meeting)
     if facts.way is None or not list(machine.way(facts.way)):

@@ -1,7 +1,7 @@
-"""A storm over a job: what strikes it, when its time has come, and what comes of it.
+"""Fault injection into a job: each fault at its time, and the job's recovery.
 
-Used on a job that runs (`holdfast chaos JOB`) and on one that is made for it (`cli.chaos_demo`).
-Which harm comes when is drawn before (`core.policy.storms`), and nodes do it to themselves.
+Used on a running job (`holdfast chaos JOB`) and on one that is made for it (`cli.chaos_demo`).
+The kind and time of each fault are drawn before (`core.policy.storms`); nodes inject them.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from holdfast.core.protocol.requests import (
 )
 
 SETTLE_S = 20.0
-"""How long the job may take to get over the last stroke."""
+"""How long the job may take to recover from the last fault."""
 LOOK_EVERY_S = 1.0
 
 
 class InjectedFaults(Struct):
-    """What was done so far, and what came of it."""
+    """The faults so far, and the job's recovery."""
 
     faults: dict[str, int] = field(default_factory=dict)
     """How many there were of each kind."""
     without_target: int = 0
-    """Strokes that found nobody to strike."""
+    """Faults without a target."""
     recoveries_s: list[float] = field(default_factory=list)
     last_event: int = 0
 
 
 class FaultSchedule(Struct, frozen=True):
-    """A storm that was drawn."""
+    """The faults to inject."""
 
     faults: Sequence[Stroke]
     length_s: float
@@ -52,7 +52,7 @@ class FaultSchedule(Struct, frozen=True):
 
 
 class InjectionView(Protocol):
-    """Where it is told."""
+    """Where progress is printed."""
 
     def say(self, text: str) -> None: ...
     def refresh(self, job: AdminClient) -> None:
@@ -60,7 +60,7 @@ class InjectionView(Protocol):
 
 
 class InjectionLines:
-    """One line after the other."""
+    """Prints one line after the other."""
 
     def say(self, text: str) -> None:
         print(text, flush=True)
@@ -70,7 +70,7 @@ class InjectionLines:
 
 
 class FaultInjector:
-    """One storm over one job."""
+    """One run of faults over one job."""
 
     def __init__(self, job: AdminClient, view: InjectionView) -> None:
         self._job, self._view = job, view
@@ -78,7 +78,7 @@ class FaultInjector:
         self.told = InjectedFaults()
 
     def inject(self, schedule: FaultSchedule) -> bool:
-        """All of it; whether the job runs afterwards. Raises `AdminError`."""
+        """Inject all; return whether the job runs afterwards. Raises `AdminError`."""
         *_, (_, self.told.last_event) = [(None, 0), *events_after(self._job, 0)]
         self._dice, began = schedule.dice, time.monotonic()
         for fault in schedule.faults:
@@ -111,13 +111,13 @@ class FaultInjector:
         self._say(f"{fault.rate.what}: {target_name}")
 
     def _is_refused(self, reason: str) -> None:
-        """By a job without leave for it; later ones may have come too late for that worker."""
+        """The job does not allow faults; later ones may have come too late for that worker."""
         if not self.told.faults:
             raise AdminError(reason)
         self.told.without_target += 1
 
     def _target(self, what: Harm) -> tuple[str, int | None] | None:
-        """Somebody who is there now; None where nobody is to be had."""
+        """A random node or worker that is there now; None if there is none."""
         if what == "kill node":
             told = self._job.ask_coordinator(JobAsked())
             assert isinstance(told, JobTold), told
@@ -143,7 +143,7 @@ class FaultInjector:
         self._view.say(f"{time.strftime('%H:%M:%S')}  {clean(text)}")
 
     def _settle(self) -> bool:
-        """Wait until the job runs again; whether it does."""
+        """Wait until the job runs again; return whether it does."""
         given_up_at = time.monotonic() + SETTLE_S
         while time.monotonic() < given_up_at:
             self._watch()
@@ -159,7 +159,7 @@ def counted(number: int, one: str, several: str) -> str:
 
 
 def summary(told: InjectedFaults) -> str:
-    """What was done, and how long it took the job to step again."""
+    """The faults, and how long the job took to step again."""
     found = sorted(told.recoveries_s)
     faults = counted(sum(told.faults.values()), "stroke", "strokes")
     lines = [f"the storm is over: {faults}, {counted(len(found), 'recovery', 'recoveries')}"]

@@ -1,9 +1,9 @@
-"""What `holdfast run --help` prints, made from the table of options.
+"""The text of `holdfast run --help`, made from the table of options.
 
 Rules
 - No line is longer than the width that was asked for.
 - Everything is readable without colour; colour only sets off names from words.
-- What is true of all options (spellings, variables, brackets) is said once, at the top.
+- Rules for all options (spellings, variables, brackets) are stated once, at the top.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NOTES = {
     table.OUTPUT: "WHICH: 0 none, 1 stdout, 2 stderr, 3 both; or by local rank: 0:3,1:2",
     table.TORCHRUN: ("Packages register event handlers as entry points of holdfast.event_handlers"),
 }
-"""What several rows of a group need to have said."""
+"""Notes for several rows of a group."""
 
 VARIABLES = (
     ("  PYTHON_EXEC", "the workers' Python [the one running this]"),
@@ -85,7 +85,7 @@ def render_run_help(width: int, color: bool) -> str:
 
 
 def _rows(option: Option) -> Iterator[tuple[str, str]]:
-    """What it is, and below that what there is to say besides."""
+    """The option, and its further notes below it."""
     yield _left(option), _right(option)
     if option.note:
         yield "", option.note
@@ -103,7 +103,7 @@ def _right(option: Option) -> str:
 
 
 class _Layout(Struct, frozen=True):
-    """How text is laid out: knows the width and whether there is colour."""
+    """Lays out text: knows the width and whether there is colour."""
 
     width: int
     color: bool

@@ -1,8 +1,8 @@
-"""How the verbs that look at a job, or want something of it, find it and speak to it.
+"""How verbs that query or command a job find it and connect to it.
 
 A job is found by its name on this machine (`holdfast status my-job`; without a name, the only one),
 or from anywhere with the options by which its nodes meet: `--rdzv-endpoint`, `--rdzv-backend`,
-`--rdzv-id`, `--token-file` and the rest, read by the very rules of `holdfast run`.
+`--rdzv-id`, `--token-file` and the rest, parsed as in `holdfast run`.
 """
 
 from __future__ import annotations
@@ -70,19 +70,19 @@ def job_parser(name: str, about: str, then: str = "") -> VerbParser:
 
 
 def connect(found: Namespace) -> AdminClient:
-    """Reach the job that the words of a verb name. Raises `AdminError` or `UsageError`."""
+    """Connect to the job that the arguments of a verb name. Raises `AdminError` or `UsageError`."""
     texts = {each.name: getattr(found, each.name) for each in _MEETING}
     given = {name: OptionText(text, f"--{name}") for name, text in texts.items() if text}
     return connect_to_job(found.job, given)
 
 
 def is_elsewhere(found: Namespace) -> bool:
-    """Whether the job is looked for where its nodes meet, not on this machine."""
+    """Whether the job is found by its endpoint, not on this machine."""
     return any(getattr(found, name) for name in _REMOTE_OPTIONS)
 
 
 def connect_to_job(name: str, given: Mapping[str, OptionText]) -> AdminClient:
-    """Reach a job by its name, or by the options of `holdfast run`."""
+    """Connect to a job by its name, or by the options of `holdfast run`."""
     environ = os.environ
     if not any(option in given for option in _REMOTE_OPTIONS):
         named = given.get("rdzv-id")
@@ -112,7 +112,7 @@ def _connect_here(name: str) -> AdminClient:
 
 
 def own_name() -> str:
-    """Who wants something, as the job is told."""
+    """The operator's name, as sent to the job."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):

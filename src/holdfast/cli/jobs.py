@@ -1,4 +1,4 @@
-"""`holdfast jobs`: what runs on this machine, and the last runs that have ended."""
+"""`holdfast jobs`: running jobs on this machine, and the last runs that have ended."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PARSER = VerbParser(
 )
 PARSER.add_argument("--json", action="store_true", help="one object for each job, in a list")
 READ_BYTES = 1 << 18
-"""How much of a journal's beginning, and of its end, is looked at for its size."""
+"""How much of a journal's beginning and end is read."""
 REASON_MOST = 80
 KILLED = "killed"
 STATES = {"not_formed": "not formed"}
@@ -45,7 +45,7 @@ class ListedJob(Struct, frozen=True, omit_defaults=True):
     state: str
     """running, succeeded, failed, interrupted, not formed, or killed: its agents were."""
     started: float = 0.0
-    """Seconds since 1970; 0 where it is not known."""
+    """Seconds since 1970; 0 if not known."""
     seconds: float = 0.0
     nodes: int = 0
     ranks: int = 0
@@ -57,7 +57,7 @@ class ListedJob(Struct, frozen=True, omit_defaults=True):
     journals: tuple[str, ...] = ()
     """On this machine."""
     folders: tuple[str, ...] = ()
-    """Where its end and its last output are."""
+    """The files with its end and its last output."""
 
 
 @verb(PARSER)
@@ -70,7 +70,7 @@ def jobs(asked: Namespace) -> None:
 
 
 def list_jobs() -> list[ListedJob]:
-    """All of this user's on this machine, the newest first; the nodes of one job are one."""
+    """All of this user's jobs on this machine, the newest first; the nodes of one job are one."""
     together: list[ListedJob] = []
     for one in sorted(_with_journals(), key=lambda one: one.started):
         at = next((at for at, each in enumerate(together) if _is_same(each, one)), None)
@@ -83,7 +83,7 @@ def list_jobs() -> list[ListedJob]:
 
 
 def ended_job(name: str = "") -> ListedJob | None:
-    """The last of that name that has ended, or the last of all."""
+    """The last ended job of that name, or the last of all."""
     return next(
         (one for one in list_jobs() if one.state != "running" and name in ("", one.name)), None
     )
@@ -137,7 +137,7 @@ def _without_end(one: Candidate, is_running: bool) -> ListedJob:
 
 
 def _without_journals(known: set[str]) -> list[ListedJob]:
-    """Those that run with /dev/null as log dir."""
+    """Jobs that run with /dev/null as log dir."""
     from holdfast.admin.client import local_agents
 
     names = dict.fromkeys(door.run_id for door in local_agents())
@@ -149,7 +149,7 @@ def _is_same(one: ListedJob, other: ListedJob) -> bool:
 
 
 def _as_one(first: ListedJob, second: ListedJob) -> ListedJob:
-    """What two nodes of a job know of it: one that runs, or that knows its steps, knows most."""
+    """Merge two nodes of a job: one that runs, or that knows its steps, knows most."""
     best = max(first, second, key=_knowledge)
     journals = (*first.journals, *second.journals)
     folders = (*first.folders, *second.folders)
@@ -162,7 +162,7 @@ def _knowledge(one: ListedJob) -> tuple[bool, bool, bool]:
 
 
 def _look_into(path: Path) -> tuple[Assignment | None, Outcome | None]:
-    """The last round, and the outcome, as far as a journal's beginning or its end tells of them."""
+    """The last round, and the outcome, as far as a journal's beginning or end has them."""
     try:
         with path.open("rb") as file:
             text = file.read(READ_BYTES)

@@ -1,12 +1,12 @@
-"""Which journals are meant by a path, or by the name of a run.
+"""Find the journals that a path, or the name of a run, stands for.
 
 Rules
 1. A file is a journal. A folder stands for the journals below it. Anything else is the name of a
-   run, and is looked for among the last runs of this user (`processes.output.run_folders`), and in
-   folders of this user alone. Anybody can leave a folder there, with a story that is not true, or
+   run, searched for among the last runs of this user (`processes.output.run_folders`), and in
+   folders of this user alone. Anybody can leave a folder there, with a false story, or
    with a pipe in place of a journal.
 2. Journals of one run id belong together if their times overlap: a name may be used again.
-3. Where several jobs are found, the last one is meant, and the others are named.
+3. Of several jobs, the last one is taken, and the others are named.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.core.protocol.errors import UsageError
 from holdfast.processes.output import run_folders
 
 DEPTH = 4
-"""How far below a folder journals are looked for: --log-dir, the run, what a user put around it."""
+"""How far below a folder journals are searched for: --log-dir, the run, a user's own folder."""
 NAMED = 5
 
 
@@ -43,14 +43,14 @@ class Candidate(Struct, frozen=True):
 
 
 class _FirstLine(Struct):
-    """As much of a journal's first line as is needed to tell runs apart."""
+    """The part of a journal's first line that tells runs apart."""
 
     job: str
     clock: dict[str, float] | None = None
 
 
 def find_journals(paths: list[str]) -> FoundJournals:
-    """The job that is meant. Raises `UsageError` where there is none."""
+    """The chosen job. Raises `UsageError` if there is none."""
     if not paths:
         last = find_last_journals()
         if last is None:
@@ -64,7 +64,7 @@ def find_journals(paths: list[str]) -> FoundJournals:
 
 
 def find_last_journals() -> FoundJournals | None:
-    """The last job on this machine, if one has left a journal where logs go by default."""
+    """The last job on this machine, if one has left a journal in the default log folder."""
     found = list(candidates(_default_folders()))
     return _last_job(found) if found else None
 
@@ -115,13 +115,13 @@ def candidates(folders: Iterable[Path]) -> Iterator[Candidate]:
 
 
 def _may_be_one(file: str, files: list[str]) -> bool:
-    """Journals that were gathered in one folder have names of their own."""
+    """Journals that were copied into one folder have names of their own."""
     is_later_part = file.rpartition(".jsonl")[0].rpartition(".")[2].isdecimal()
     return file.endswith(".jsonl") and not is_later_part and "journal.jsonl" not in files
 
 
 def _candidate(path: Path) -> Candidate | None:
-    """What a file says of itself; None if it is no journal, or cannot be read."""
+    """A file's own description; None if it is no journal, or cannot be read."""
     try:
         with path.open("rb") as file:
             first = msgspec.json.decode(file.readline(), type=_FirstLine)

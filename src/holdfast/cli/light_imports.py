@@ -1,15 +1,15 @@
-"""What we import, without what that imports and we do not need.
+"""Import our dependencies without modules that they import and we do not need.
 
-`msgspec` and `pathlib` pull in modules for corners that a launcher never comes to. Together those
+`msgspec` and `pathlib` import modules for features that a launcher never uses. Together those
 take a tenth of the time in which `holdfast run` starts. While the two are imported, a stand-in is
-found under such a name; then the name is free again, and whoever imports it gets the real one.
+found under such a name; then the name is free again, and later importers get the real one.
 
 Rules
-- A stand-in gives all that its importer asks of it later, from the real module, loaded then.
-- A name that is loaded already is left alone, and so is whoever uses it.
-- If a version of them asks for more than is there, they are imported as ever.
-- It is done in the process of the command `holdfast run` only: what is imported into somebody
-  else's process is imported as ever.
+- A stand-in gets any attribute that its importer uses later from the real module, loaded then.
+- A name that is loaded already is left alone, and so are its users.
+- If a version of them needs more than a stand-in has, they are imported as usual.
+- It is done in the process of the command `holdfast run` only: other processes import as
+  usual.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Later(ModuleType):
 
 
 def import_lightly() -> None:
-    """Import `msgspec` and `pathlib`, for those who come after."""
+    """Import `msgspec` and `pathlib`, for later importers."""
     hidden = {name: one for name, one in _stand_ins().items() if name not in sys.modules}
     for name, stand_in in hidden.items():
         sys.modules[name] = stand_in  # type: ignore[assignment]
@@ -57,7 +57,7 @@ def import_lightly() -> None:
 
         import msgspec  # noqa: F401
     except (ImportError, AttributeError):
-        pass  # They are imported again, with all that they ask for.
+        pass  # They are imported again, with all their dependencies.
     finally:
         for name in hidden:
             del sys.modules[name]

@@ -1,4 +1,4 @@
-"""`holdfast logs`: what the workers of a job write, on all nodes, in the order of time."""
+"""`holdfast logs`: the output of a job's workers, on all nodes, in the order of time."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ PARSER.add_argument("--timestamps", action="store_true",
                     help="with the time at which each line came")  # fmt: skip
 PARSER.add_argument("--follow", "-f", action="store_true", help="go on, until the job ends")
 FOLLOW_S = 1.0
-"""How long nodes wait for output before they answer that there is none."""
+"""How long nodes wait for output before they answer without any."""
 
 
 class LogsWanted(Struct, frozen=True):
-    """What is to be shown."""
+    """The selected output."""
 
     ranks: tuple[int, ...]
     nodes: tuple[str, ...]
@@ -68,7 +68,7 @@ def logs(asked: Namespace) -> None:
 
 
 def _show_last(ended: JobHasEnded, wanted: LogsWanted) -> None:
-    """What was kept of a job that has ended."""
+    """The kept output of a job that has ended."""
     from holdfast.processes.output import run_folders
 
     kept = [run_folders.output_of(Path(folder)) for folder in ended.job.folders]
@@ -116,7 +116,7 @@ def _show(job: AdminClient, wanted: LogsWanted, follow: bool) -> None:
 
 
 class ShownLogs:
-    """What was shown so far of a job's output."""
+    """The output shown so far."""
 
     def __init__(self, job: AdminClient, wanted: LogsWanted) -> None:
         self._job, self._wanted = job, wanted
@@ -126,16 +126,16 @@ class ShownLogs:
         """By the name of each node, the number of its last block that was shown."""
 
     def show_what_is_there(self) -> None:
-        """Show all that was written when it was asked first, however long that takes."""
+        """Show all output up to the first request, however long that takes."""
         there = self.show_news(self._wanted.nodes)
         while behind := [node for node, newest in there.items() if self.last[node] < newest]:
             before = dict(self.last)
             self.show_news(behind)
-            # Who has nothing more to tell, or has gone, is not asked again.
+            # Nodes that have no more output, or are gone, are not asked again.
             there = {node: there[node] for node in behind if self.last[node] > before[node]}
 
     def show_news(self, nodes: Sequence[str], wait_s: float = 0.0) -> dict[str, int]:
-        """Show what was written since; the number of the newest block of each node that answers."""
+        """Show newer output; return the number of the newest block of each node that answers."""
         request = LogsAsked(self.last, self._wanted.ranks, wait_s)
         found: list[tuple[float, int, str]] = []
         newest: dict[str, int] = {}

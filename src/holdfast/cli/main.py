@@ -97,7 +97,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _call(verb: str, words: list[str]) -> int:
-    """One of `VERBS`. What was interrupted has not succeeded: `holdfast save && scancel …`."""
+    """One of `VERBS`. An interruption is no success: `holdfast save && scancel …`."""
     from importlib import import_module
     from signal import SIGINT
 
@@ -109,7 +109,7 @@ def _call(verb: str, words: list[str]) -> int:
 
 
 def _unknown(verb: str) -> str:
-    """What to say of a word that is no verb: most likely the program that should run."""
+    """The message for a word that is no verb: most likely the program to run."""
     meant = "`holdfast --help` lists the commands"
     if not verb.startswith("-"):
         meant = f"to run it, write `holdfast run {verb}`"
@@ -125,7 +125,7 @@ def _die_of_an_interrupt() -> None:
 
 
 def _leave(status: int) -> None:
-    """End without taking the interpreter down piece by piece: that takes a job's time."""
+    """End without finalizing the interpreter: that takes a job's time."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)

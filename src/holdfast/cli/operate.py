@@ -1,4 +1,4 @@
-"""What an operator wants of a job: `holdfast drain`, `restart`, `scale`, `save` and `stop`."""
+"""Commands of an operator: `holdfast drain`, `restart`, `scale`, `save` and `stop`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from holdfast.core.protocol.requests import (
 SAVE_MOST_S = 86_400.0
 RANGE = re.compile(r"\d+(:\d+)?")
 LOOK_EVERY_S = 1.0
-"""How often the nodes that are left are counted, if nothing else is heard."""
+"""How often the remaining nodes are counted, without other news."""
 NOT_SAVED: dict[SaveStage, str] = {
     "nobody looks": "no worker of this job looks at holdfast.draining(), so none can be asked to"
     " save: see docs/guides/asked-to-leave.md",
@@ -138,7 +138,7 @@ def save(asked: Namespace) -> None:
 
 
 def _saved(job: AdminClient, last: int) -> SaveTold:
-    """Wait until it is over, and tell how it goes. Raises `AdminError` where the round ends."""
+    """Wait until it is over, and print progress. Raises `AdminError` if the round ends."""
     number, shown = 0, ""
     while True:
         told = job.ask_coordinator(JobAsked())

@@ -1,11 +1,11 @@
-"""The text of each option, and where it comes from.
+"""The text of each option, and its source.
 
 Rules
 - The command line wins over `HOLDFAST_<NAME>`, which wins over `PET_<NAME>`, which wins over the
-  older names that an option also listens to, and those over what a scheduler says. An empty
+  option's older names, and those over the scheduler. An empty
   variable is no variable.
 - A mistake is a `UsageError` that names its option, or the variable it came from.
-- Where nodes meet is given by an endpoint or by a master. A master from a weaker source than the
+- Nodes meet at an endpoint or at a master. A master from a weaker source than the
   endpoint is ignored: so an operator that sets `PET_MASTER_ADDR` can be overruled.
 """
 
@@ -38,7 +38,7 @@ class OptionText(Struct, frozen=True):
 
     text: str
     source: str
-    """An option as it was spelled, a variable, or what a scheduler says."""
+    """An option as it was spelled, a variable, or a scheduler."""
     level: Precedence = Precedence.COMMAND_LINE
 
     @property

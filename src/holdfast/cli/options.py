@@ -1,7 +1,7 @@
 """The command line of `holdfast run`, from words to a configuration.
 
 Rules
-- Who has the last word about an option is in `option_sources`; what a scheduler has to say, in
+- `option_sources` decides between the sources of an option; the scheduler's settings are in
   `detection`.
 - Options come first. The first word that is none is the program; it and everything after
   it belong to the program, untouched. `--` ends the options too.
@@ -11,13 +11,13 @@ Rules
   as long as only one option begins so, as `torchrun` has it.
 - A mistake is a `UsageError` that names its option, or the variable it came from.
 
-How it works: `split` sorts the words, `listen` adds what the environment and a scheduler say,
+How it works: `split` sorts the words, `listen` adds the environment and the scheduler,
 `option_sources.parse` reads each text by its row in `table`, `parse_run` puts the values into the
 fields that the rows name and then settles what takes several options to decide: the program, the
-meeting place, the number of workers.
+endpoint, the number of workers.
 
-It is not made with `argparse`: that costs 15 ms of import, a sixth of what starting may
-take; it exits and prints on its own; it cannot give hints; and its help is not one we
+It is not made with `argparse`: that costs 15 ms of import, a sixth of the time to
+start; it exits and prints on its own; it cannot give hints; and its help is not one we
 would want to read.
 """
 
@@ -54,7 +54,7 @@ _KIND_OF_FLAG: Mapping[str, ProgramKind] = {
 
 
 class HelpRequested(Exception):
-    """The user asked what there is instead of running something."""
+    """The user asked for the help instead of running something."""
 
 
 class CompletionRequested(HelpRequested):
@@ -70,15 +70,15 @@ class ParsedRun(Struct, frozen=True):
 
     config: JobConfig
     notes: tuple[str, ...] = ()
-    """Sentences about what was worked out, for the user to see before the job starts."""
+    """Notes on derived settings, for the user to see before the job starts."""
     scheduler: str = ""
-    """Who placed this node, if anybody did: it acts on the exit status."""
+    """The scheduler of this node, if any: it acts on the exit status."""
 
 
 def parse_run(argv: Sequence[str], environ: Mapping[str, str]) -> ParsedRun:
     """Return the job that the words after `holdfast run` ask for.
 
-    Raises `UsageError` for what cannot be accepted and `HelpRequested` for `--help`.
+    Raises `UsageError` for mistakes and `HelpRequested` for `--help`.
     """
     given, words = split(argv)
     detected = listen(given, environ, argv)
@@ -89,7 +89,7 @@ def parse_run(argv: Sequence[str], environ: Mapping[str, str]) -> ParsedRun:
 def listen(
     given: Mapping[str, OptionText], environ: Mapping[str, str], argv: Sequence[str]
 ) -> Detected:
-    """All that is said about the job: by the user, and by the scheduler that placed us."""
+    """All settings of the job: the user's, and the scheduler's."""
     options = option_sources.collect(given, environ)
     if option_sources.is_on(options, "no-detect"):
         return Detected(options)
@@ -99,7 +99,7 @@ def listen(
 def configure(
     detected: Detected, values: dict[str, Any], program: Program, environ: Mapping[str, str]
 ) -> ParsedRun:
-    """The job as a whole, with all that takes several options to decide."""
+    """The whole job, with settings that depend on several options."""
     notes = _count_workers(values, detected, environ)
     config = replace(
         UNCHANGED, run_id=_unique_id(program), program=program, is_host=detected.is_host
@@ -122,7 +122,7 @@ def configure(
 
 
 def split(argv: Sequence[str]) -> tuple[dict[str, OptionText], tuple[str, ...]]:
-    """Part the options, by name, from the program and its arguments."""
+    """Split the options, by name, from the program and its arguments."""
     given: dict[str, OptionText] = {}
     words = deque(argv)
     while words:
@@ -145,7 +145,7 @@ def split(argv: Sequence[str]) -> tuple[dict[str, OptionText], tuple[str, ...]]:
 
 
 def _find(spelled: str) -> tuple[Option, str]:
-    """The option of this spelling, and what of a value is glued to its short form."""
+    """The option of this spelling, and any value attached to its short form."""
     if spelled.startswith("--"):
         option = _named(spelled)
         if option is not None:
@@ -226,7 +226,7 @@ def _count_workers(
 ) -> tuple[str, ...]:
     """Replace a word for the number of workers by the number; say how it was found.
 
-    Under a scheduler and with nothing said, it is one for each accelerator, and else one: many CPUs
+    Under a scheduler and without an option, it is one for each accelerator, and else one: many CPUs
     are no sign that many workers are wanted, and a container may use only some of them.
     """
     wanted = values.get("nproc-per-node")
@@ -245,7 +245,7 @@ def _count_workers(
 
 
 def _unique_id(program: Program) -> str:
-    """A name that no other run has and that still tells what runs."""
+    """A name that no other run has and that still names the program."""
     last = program.target.rpartition("." if program.kind == "module" else "/")[2]
     stem = last.removesuffix(".py")
     name = "".join(letter for letter in stem if letter.isalnum() or letter in "_.-")
@@ -253,7 +253,7 @@ def _unique_id(program: Program) -> str:
 
 
 def _id_of_endpoint(config: JobConfig) -> str:
-    """A name that all nodes come to by themselves, since they meet at the same place.
+    """A name that all nodes derive by themselves, since they meet at the same endpoint.
 
     Static nodes may each know the master by another name: its port is what they agree on.
     """

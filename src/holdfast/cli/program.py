@@ -1,10 +1,10 @@
-"""Whether what is to run is there at all: asked on this node, before anything starts.
+"""Whether the program exists: checked on this node, before anything starts.
 
 Rules
-- Only what would fail in every worker of this node is refused. Other nodes have disks of their
-  own, and check their own.
-- Nothing is run or imported to find out. Where only running it would tell (another
-  interpreter's modules, a program on standard input), it is let pass, and its workers tell.
+- Only programs that would fail in every worker of this node are refused. Other nodes have disks of
+  their own, and check their own.
+- Nothing is run or imported to find out. If only running it would show (another
+  interpreter's modules, a program on standard input), it is accepted, and its workers fail.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _as_module(path: str) -> str:
 
 
 def _why_not(module: str) -> str:
-    """Why `python -m` cannot run it; empty if it can, as far as can be told."""
+    """Why `python -m` cannot run it; empty if it can, as far as known."""
     from holdfast.processes.zygote.module_path import ModulePath
 
     places = ModulePath(os.getcwd())

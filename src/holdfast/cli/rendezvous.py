@@ -1,12 +1,12 @@
-"""Where the nodes of a job meet, worked out from the options that say so.
+"""The rendezvous of a job's nodes, derived from its options.
 
 Rules
-- `--standalone` is one node on a free port; what says otherwise is set aside with a note.
+- `--standalone` is one node on a free port; contradicting options are ignored with a note.
 - A backend that is named is used. Otherwise: one node is embedded; a master means static;
   an endpoint means embedded; a rank alone means static; several nodes with none of these
-  have no place to meet, and that is an error.
-- An endpoint is a host and port, for etcd a list of them, for files a path. What a
-  registered backend makes of its endpoint and settings is its own business.
+  have no endpoint, and that is an error.
+- An endpoint is a host and port, for etcd a list of them, for files a path. A
+  registered backend interprets its endpoint and settings by itself.
 - Static nodes have the ranks and the master that they are given. Rank 0 carries the
   coordinator at the master's address, on a port beside the master's: that one is the workers'.
 """
@@ -36,7 +36,7 @@ REGISTERS, HANDLERS = "holdfast.registers", "torchrun.handlers"
 
 
 def complete(config: JobConfig, named: str | None) -> tuple[JobConfig, tuple[str, ...]]:
-    """Return the configuration with the meeting place decided, and notes for the user.
+    """Return the configuration with the rendezvous decided, and notes for the user.
 
     `named` is the backend that the user asked for, if any: whether one was named cannot be
     read off the configuration, where there always is one. Raises `UsageError` where the
@@ -68,7 +68,7 @@ def backend(name: str) -> str:
 
 
 def _refuse_a_handler(name: str) -> None:
-    """Say so where a name is one that only PyTorch's way of running agents can use."""
+    """Explain it if a name is one that only PyTorch's way of running agents can use."""
     from importlib.metadata import entry_points
 
     if entry_points(group=HANDLERS, name=name):
@@ -179,7 +179,7 @@ def _static(config: JobConfig) -> tuple[JobConfig, tuple[str, ...]]:
 
 
 def _static_master(config: JobConfig) -> Endpoint | None:
-    """Where the workers meet; None if a single node may choose for itself."""
+    """The workers' master; None if a single node may choose for itself."""
     if config.rendezvous.endpoint:
         return Endpoint.parse(config.rendezvous.endpoint, DEFAULT_PORT)
     if config.max_nodes == 1:

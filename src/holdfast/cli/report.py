@@ -1,4 +1,4 @@
-"""`holdfast report`: what became of a job, from its journals."""
+"""`holdfast report`: the history of a job, from its journals."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def running_at(headers: list[JournalHeader]) -> float | None:
 
 
 def _within(whole: JobReport, asked: Namespace) -> tuple[JobReport, str]:
-    """The part that was asked for, and what is to be said of it first."""
+    """The selected part, and the notes before it."""
     from holdfast.cli import time_arguments
     from holdfast.observe import job_report
     from holdfast.observe.report_text import moment

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 EXHAUSTED = (errno.EMFILE, errno.ENFILE)
 """Too many open files: each worker takes a few descriptors of the agent."""
 COLD = ("--no-warm", "--no_warm", "--no-python", "--no_python")
-"""Only a first guess, before the options are parsed: a zygote that is not needed is dropped."""
+"""Only a first guess, before the options are parsed: a needless zygote is dropped."""
 
 
 def run(words: list[str]) -> int:
@@ -31,10 +31,10 @@ def run(words: list[str]) -> int:
     if any(word in ("-h", "--help") for word in words[:1]):
         return _print_help()
     fill_standard_streams()
-    secrets = take_secrets()  # Whatever is started from here on must not find them.
+    secrets = take_secrets()  # Processes started from here on must not find them.
     spawner = start_spawner(zygote=not any(word in COLD for word in words))
     # Imported while the spawner's interpreter starts: these take most of our own start. None of it
-    # is garbage, and looking for some again and again would take a tenth of that time.
+    # is garbage, and collecting again and again would take a tenth of that time.
     gc.disable()
     from holdfast.cli.light_imports import import_lightly
 
@@ -66,7 +66,7 @@ def run(words: list[str]) -> int:
 
 
 def _run_job(words: list[str], spawner: SpawnerProcess, secret: dict[str, str]) -> int:
-    """`secret` are the variables that are in the environment no more."""
+    """`secret` are the variables that were removed from the environment."""
     from holdfast.cli import options
     from holdfast.cli.program import check_program
 
@@ -112,7 +112,7 @@ def _run_job(words: list[str], spawner: SpawnerProcess, secret: dict[str, str]) 
 
 
 def _why_unfit(config: JobConfig) -> str:
-    """Have this node checked, as `--check` asks for; why it must not join, if it must not."""
+    """Check this node, as `--check` requests; return why it must not join, if so."""
     from holdfast.doctor.before_joining import examine
 
     found = examine(config, os.environ)
@@ -122,7 +122,7 @@ def _why_unfit(config: JobConfig) -> str:
 
 
 def _staying_out(config: JobConfig, reason: str) -> tuple[JobConfig, NodeStarted]:
-    """The node tells the coordinator and goes; it is no host, whom the others would need."""
+    """The node tells the coordinator and leaves; it is no host, which the others would need."""
     from msgspec.structs import replace
 
     from holdfast.core.node_io import NodeStarted
@@ -131,18 +131,18 @@ def _staying_out(config: JobConfig, reason: str) -> tuple[JobConfig, NodeStarted
 
 
 def _check_otel() -> None:
-    """It needs packages that do not come with Holdfast."""
+    """Tracing needs packages that do not come with Holdfast."""
     from importlib.util import find_spec
 
     from holdfast.core.protocol.errors import UsageError
 
-    # One by one: to look for what is inside of a package imports the package.
+    # One by one: finding a module inside of a package imports the package.
     if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:
         raise UsageError("--otel: OpenTelemetry is not installed", "pip install 'holdfast[otel]'")
 
 
 def _registered_layout(config: JobConfig) -> Layout | None:
-    """Where workers write, if a registered class is to say so."""
+    """The workers' output folders, if a registered class chooses them."""
     if config.logs_specs is None:
         return None
     from holdfast.processes.output.registered_logs import registered_layout
@@ -151,7 +151,7 @@ def _registered_layout(config: JobConfig) -> Layout | None:
 
 
 def _registered_events(config: JobConfig) -> EventLog | None:
-    """Who is told of every event, if that is a handler that another package registered."""
+    """The handler of every event, if another package registered it."""
     from holdfast.cli.table import EVENT_HANDLERS
 
     if config.event_log_handler in EVENT_HANDLERS:
@@ -162,7 +162,7 @@ def _registered_events(config: JobConfig) -> EventLog | None:
 
 
 def secrets_of(config: JobConfig, secret: dict[str, str]) -> Secrets | None:
-    """A job of one node needs none, and does not wait for what reads them."""
+    """A job of one node needs no secrets, and does not wait for the modules that read them."""
     if config.max_nodes == 1:
         return None
     from holdfast.engine.secrets import read_secrets
@@ -172,7 +172,7 @@ def secrets_of(config: JobConfig, secret: dict[str, str]) -> Secrets | None:
 
 
 def _print_about_several_nodes(config: JobConfig, secret: dict[str, str]) -> None:
-    """How long each loss takes at worst, and what there is to know about what protects the job."""
+    """How long each loss takes at worst, and notes on the job's protection."""
     from holdfast.cli.token_notes import security_notes
     from holdfast.core.policy import timing
 
@@ -189,7 +189,7 @@ def _print_about_dashboard(config: JobConfig) -> None:
 
 
 def _print_note(config: JobConfig, note: str) -> None:
-    """Something to know before the job starts."""
+    """A note for the user before the job starts."""
     from holdfast.processes.output.console import own_line
 
     if not config.output.quiet:
@@ -215,6 +215,6 @@ def _print(text: str) -> int:
     try:
         print(text, end="", flush=True)
     except BrokenPipeError:
-        # Whoever was reading has seen enough; nor may the interpreter's own flush complain.
+        # The reader has closed the pipe; nor may the interpreter's own flush complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return exit_status.SUCCEEDED

@@ -1,10 +1,10 @@
-"""`holdfast slurm submit` and `holdfast slurm follow`: jobs that Slurm places and Holdfast holds.
+"""`holdfast slurm submit` and `holdfast slurm follow`: jobs that Slurm places and Holdfast runs.
 
 Rules
 - Before `--` come our options, and any of sbatch's; after it come the words of `holdfast run`: its
   options, the program, the program's arguments.
-- What would contradict the way in which the job is made (an array, a meeting place) is refused,
-  with what to write instead.
+- Options that contradict the way in which the job is made (an array, an endpoint) are refused,
+  with an alternative.
 - `--dry-run` prints the batch script, and neither writes nor submits anything.
 """
 
@@ -89,7 +89,7 @@ NOT_FOR_RUN = (
     *("master-addr", "master-port", "token-file", "log-dir", "outcome-file"),
 )
 _OTHER_LINE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-"""What ends a line, or is shown as something else, or cannot be written as UTF-8."""
+"""Characters that end a line, or are shown as something else, or cannot be UTF-8."""
 
 
 class Request(Struct, frozen=True):
@@ -135,7 +135,7 @@ def submit(words: Sequence[str]) -> int:
 
 
 def follow(job: str) -> int:
-    """Come back to a job that was submitted before. Raises `UsageError`."""
+    """Follow a job that was submitted before. Raises `UsageError`."""
     from holdfast.cli import slurm_commands
     from holdfast.cli.slurm_follow import follow_job
 
@@ -149,7 +149,7 @@ def follow(job: str) -> int:
 
 
 def sort(words: Sequence[str]) -> Request:
-    """Part our options from sbatch's and from those of `holdfast run`. Raises `UsageError`."""
+    """Split our options from sbatch's and from those of `holdfast run`. Raises `UsageError`."""
     end = list(words).index("--") if "--" in words else len(words)
     ours, others = SUBMIT.parse_known_args(list(map(with_dashes, words[:end])))
     if end == len(words):
@@ -179,7 +179,7 @@ def _check_sbatch(words: Sequence[str]) -> None:
 
 
 def submission(request: Request) -> Submission:
-    """What is to be submitted. Raises `UsageError`."""
+    """The submission. Raises `UsageError`."""
     from holdfast.cli import options, slurm_commands, values
     from holdfast.core.policy import texts
     from holdfast.placement.slurm_batch import Submission
@@ -229,7 +229,7 @@ def _named(spelled: str, parse: Callable[[str], Value], text: str) -> Value:
 
 
 def _register(ours: Namespace) -> tuple[str, str]:
-    """How and where the nodes meet; an empty place is the job's folder."""
+    """The rendezvous of the nodes; an empty endpoint is the job's folder."""
     backend, endpoint = ours.rdzv_backend, ours.rdzv_endpoint
     if backend not in ("file", "etcd", "etcd-v2"):
         raise UsageError(

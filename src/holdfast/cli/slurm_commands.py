@@ -1,10 +1,10 @@
-"""What is asked of Slurm's own commands, and the folder of a job that they know nothing of.
+"""Slurm's own commands, and the folder of a job.
 
 Rules
 1. A folder has one job. It is its owner's alone, and so is the token in it.
-2. Slurm is asked through `sbatch`, `squeue` and `scontrol`, in formats that have been the same for
-   many releases. What they refuse is a user's mistake, told in their words.
-3. No secret reaches Slurm: it would keep the environment of whoever submits.
+2. Slurm is queried through `sbatch`, `squeue` and `scontrol`, in formats that have been the same
+   for many releases. Their refusal is a user's mistake, told in their words.
+3. No secret reaches Slurm: it would keep the submitter's environment.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def require(command: str) -> None:
 
 
 def name_of(program: str) -> str:
-    """What to call a job that runs this program."""
+    """A name for a job that runs this program."""
     return re.sub(r"[^\w.-]", "_", Path(program).stem)[:40] or "job"
 
 
@@ -67,7 +67,7 @@ def new_folder(base: str, name: str) -> str:
 
 
 def make_folder(job: Submission) -> None:
-    """Make it, with token and script. Raises `UsageError` where that cannot be."""
+    """Make it, with token and script. Raises `UsageError` on failure."""
     folder = Path(job.folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -90,12 +90,12 @@ def _write(path: Path, content: bytes, mode: int) -> None:
 
 
 def _token() -> str:
-    """The user's own, if there is one; else one that nobody can guess."""
+    """The user's own token, if there is one; else a random one."""
     return os.environ.get(TOKEN_VARIABLE, "").strip() or secrets.token_hex(TOKEN_BYTES)
 
 
 def own_command() -> str:
-    """The `holdfast` that was called, which nodes find at the same place."""
+    """The path of this `holdfast`, which nodes use too."""
     called = shutil.which(sys.argv[0])
     return os.path.abspath(called) if called else "holdfast"
 
@@ -121,7 +121,7 @@ def submit(job: Submission) -> str:
 
 
 def folder_of(number: str, base: str) -> str:
-    """The folder of a job, found here where Slurm has forgotten it. Raises `UsageError`."""
+    """The folder of a job, found here if Slurm has forgotten it. Raises `UsageError`."""
     try:
         said = _ask(["scontrol", "--oneliner", "show", "job", number])
     except SlurmSilent as error:
@@ -142,7 +142,7 @@ def folder_of(number: str, base: str) -> str:
 
 
 def queue(number: str) -> list[Element]:
-    """How the elements of a job are now. Raises `SlurmSilent`."""
+    """The present states of a job's elements. Raises `SlurmSilent`."""
     said = _ask(
         ["squeue", "--noheader", "--array", f"--jobs={number}", f"--format={SQUEUE_FORMAT}"]
     )
@@ -150,12 +150,12 @@ def queue(number: str) -> list[Element]:
 
 
 def is_forgotten(error: SlurmSilent) -> bool:
-    """Whether Slurm said that there is no such job: it is over, and some time ago."""
+    """Whether Slurm answered that there is no such job: it ended some time ago."""
     return error.status == UNKNOWN_JOB and "job id" in str(error).lower()
 
 
 def _ask(command: Sequence[str]) -> str:
-    """What a command prints. Raises `SlurmSilent`."""
+    """The output of a command. Raises `SlurmSilent`."""
     environment = {k: v for k, v in os.environ.items() if k != TOKEN_VARIABLE}
     try:
         done = subprocess.run(

@@ -1,12 +1,12 @@
-"""Following a job that Slurm runs: who is in it, what it prints, how it ends.
+"""Following a Slurm job: its nodes, its output, its end.
 
 Rules
 1. Slurm's controller is asked rarely: soon after something changed, then less and less often, up to
-   once in `ASK_EVERY_S`. What the job's own folder says is read every `LOOK_EVERY_S`, as `tail -f`
-   does, and asks nobody.
-2. Lines are passed on whole, each with the element that it is from. What agents say is passed on
-   once where several say the same; it is all in the files.
-3. Whoever follows decides nothing: Ctrl-C, a lost terminal or a controller that is away end or
+   once in `ASK_EVERY_S`. The job's own folder is read every `LOOK_EVERY_S`, as `tail -f`
+   does, without requests.
+2. Lines are passed on whole, each with its element. Equal lines of several agents are passed on
+   once; they are all in the files.
+3. Following decides nothing: Ctrl-C, a lost terminal or an absent controller end or
    delay the following, never the job.
 """
 
@@ -29,13 +29,13 @@ from holdfast.placement.slurm_batch import LOGS
 ASK_EVERY_S = 30.0
 ASK_FIRST_S = 1.0
 LOOK_EVERY_S = 0.25
-"""At the files of the job, which other machines write, so that no kernel tells of all of them."""
+"""How often the job's files are read: other machines write them, so the kernel may not notify."""
 OWN_WORDS = b"holdfast: "
 SAME_FOR_S = 60.0
-"""How long what one agent said is not passed on again."""
+"""How long an equal line of an agent is not passed on again."""
 MOST_AT_ONCE = 1 << 20
 SHOWN_BYTES = 4096
-"""Of what was printed before somebody came back."""
+"""The most earlier output that is shown."""
 
 
 class GrowingFile:
@@ -64,7 +64,7 @@ class GrowingFile:
             yield from whole
 
     def last(self) -> Iterator[bytes]:
-        """What is left without an end of line, when nothing comes any more."""
+        """The rest without an end of line, once the file is complete."""
         if self._rest:
             yield self._rest
             self._rest = b""
@@ -86,10 +86,10 @@ class Follower:
         self._pause_s = ASK_FIRST_S
         self._ask_at = 0.0
         self._passed_on: dict[bytes, float] = {}
-        """When each thing that agents said was passed on."""
+        """When each line of agents was passed on."""
 
     def run(self) -> int:
-        """Until the job is over; returns the exit status that it ends with."""
+        """Follow until the job is over; return its exit status."""
         try:
             while self._ask():
                 self._read()
@@ -103,7 +103,7 @@ class Follower:
     # --- Slurm ------------------------------------------------------------------------------
 
     def _ask(self) -> bool:
-        """Ask Slurm if it is time to; returns whether the job is still there."""
+        """Query Slurm if it is time to; return whether the job is still there."""
         if time.monotonic() < self._ask_at:
             return True
         try:
@@ -128,7 +128,7 @@ class Follower:
     # --- the folder -------------------------------------------------------------------------
 
     def _read(self, last: bool = False) -> None:
-        """Pass on what is new in every file, and what the journals say of the nodes."""
+        """Pass on new output in every file, and the nodes' news from the journals."""
         for path in sorted(self.folder.glob("*.out")):
             file = self._file(path, skip=not self._from_the_start)
             self._print(path.stem, file, last)
@@ -153,7 +153,7 @@ class Follower:
         sys.stdout.buffer.flush()
 
     def _is_new(self, line: bytes) -> bool:
-        """Whether nobody has said this a short while ago; what programs print always is."""
+        """Whether the line was not passed on recently; a program's output always is new."""
         if not line.startswith(OWN_WORDS):
             return True
         now = time.monotonic()
@@ -163,7 +163,7 @@ class Follower:
         return is_new
 
     def _wait(self) -> None:
-        """Until the files are to be looked at, or Slurm is to be asked."""
+        """Wait until the files are to be read, or Slurm is to be queried."""
         time.sleep(min(max(self._ask_at - time.monotonic(), 0.0), LOOK_EVERY_S))
 
     def _end(self) -> int:

@@ -1,10 +1,10 @@
-"""Who is in the job, read from the journals that its nodes write into the job's folder.
+"""The nodes of the job, from the journals that they write into the job's folder.
 
 Rules
 1. A round is told once all of its members have noted that they run it, or once a later one is.
-2. Only what nodes noted is believed: a node that died notes nothing more, and is in no later round.
-3. The outcome is the one that the coordinator told; the last word of a node that left is not.
-4. A line that is not whole, or that another release wrote, is passed over: this is only a view.
+2. Only nodes' own notes count: a node that died notes nothing more, and is in no later round.
+3. The outcome is the coordinator's; the last line of a node that left is not.
+4. An incomplete line, or one that another release wrote, is skipped: this is only a view.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from holdfast.placement.slurm_queue import named
 
 
 class _FirstLineOfNode(msgspec.Struct):
-    """As much of a journal's first line as is asked for here."""
+    """The part of a journal's first line that is needed here."""
 
     host: str = "?"
 
 
 class Roll:
-    """What is known of a job's nodes; lines are put in as they are read, in any order of nodes."""
+    """The known nodes of a job; lines are put in as they are read, in any order of nodes."""
 
     def __init__(self) -> None:
         self.outcome: Outcome | None = None
         self._hosts: dict[str, str] = {}
         """By journal."""
         self._rounds: dict[int, dict[int, str]] = {}
-        """Hosts by their place in the round."""
+        """Hosts by their position in the round."""
         self._sizes: dict[int, int] = {}
         self._told = 0
         self._steps: msgspec.json.Decoder[Step] = msgspec.json.Decoder(Step)
 
     def read(self, journal: str, lines: Iterable[bytes]) -> Iterator[str]:
-        """Take in lines of one journal; returns what is to be said of them."""
+        """Take in lines of one journal; return the news."""
         for line in lines:
             try:
                 if journal not in self._hosts:

@@ -1,4 +1,4 @@
-"""`holdfast stacks`: where all workers of a job are, on all of its nodes, at this moment."""
+"""`holdfast stacks`: the present stacks of all workers of a job, on all of its nodes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _show(job: AdminClient) -> None:
 
 
 def _stacks_of(told: StacksTold, node: str) -> list[WorkerStack]:
-    """What a node told, as the rules read it; it is shown, so it is made harmless."""
+    """A node's answer, as the rules read it; made fit to print."""
     return [
         WorkerStack(
             stack.rank,

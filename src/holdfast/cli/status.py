@@ -1,4 +1,4 @@
-"""`holdfast status` and `events`: how a job is, and what happened to it."""
+"""`holdfast status` and `events`: a job's status, and its events."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def status(asked: Namespace) -> None:
 
 
 def look(job: AdminClient) -> Overview:
-    """Ask all that a screen shows. Raises `AdminError`."""
+    """Request all that a screen shows. Raises `AdminError`."""
     told = _job(job)
     ranks: dict[str, RanksTold] = {}
     for node, answer in job.ask(RanksAsked(), of="all"):
@@ -83,7 +83,7 @@ def look(job: AdminClient) -> Overview:
 
 
 def _job(job: AdminClient) -> JobTold:
-    """All nodes of it, however many requests that takes."""
+    """All nodes of it, in as many requests as needed."""
     told = job.ask_coordinator(JobAsked())
     assert isinstance(told, JobTold), told
     nodes = list(told.nodes)
@@ -98,7 +98,7 @@ def _job(job: AdminClient) -> JobTold:
 def events_after(
     job: AdminClient, last: int, follow: bool = False
 ) -> Iterator[tuple[StoryEvent, int]]:
-    """The events behind that number, each with the number to go on from."""
+    """The events after that number, each with the number to continue from."""
     while True:
         told = job.ask_coordinator(EventsAsked(last, WAIT_MOST_S if follow and last else 0.0))
         if not isinstance(told, EventsTold):

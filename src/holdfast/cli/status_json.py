@@ -1,4 +1,4 @@
-"""What `holdfast status --json` prints: a name for everything (docs/reference/status-json.md)."""
+"""The output of `holdfast status --json`: all names (docs/reference/status-json.md)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class WorkerStatus(Struct, frozen=True):
     phase: str
     """What it is at, where it says so (`holdfast.phase`)."""
     cpu: float | None
-    """Processors that it and its children use; unknown at the first look."""
+    """Processors that it and its children use; unknown in the first answer."""
     memory_bytes: int | None
     """Resident, of it and its children."""
 
@@ -78,7 +78,7 @@ class InterruptionStatus(Struct, frozen=True):
     ended_by: str
     """`failure`, `loss`, `hang`, `drain`, `newcomers` or `asked`."""
     is_incident: bool
-    """Whether nobody wished for it: a failure, a loss or a hang."""
+    """Whether it was unwanted: a failure, a loss or a hang."""
     reason: str
     ranks: tuple[int, ...]
     """Those that failed by themselves."""

@@ -27,13 +27,13 @@ NODES_SHOWN = 40
 SOME_RANKS = 8
 FINISHED = "finished"
 STRAGGLER_SHARE = 0.5
-"""Who makes less than this share of the middle one's steps is marked, as `--help` says."""
+"""A worker below this share of the median pace is marked, as `--help` says."""
 ALARM = "!"
-"""What a line begins with that a reader should look at first; in colour it is amber."""
+"""The prefix of a line that needs attention; in colour it is amber."""
 
 
 class Column(Struct, frozen=True):
-    """One column of a table, and how soon it goes where there is no room: the highest first."""
+    """One column of a table; without room, the one with the highest number is left out first."""
 
     name: str
     spare: int = 0
@@ -59,7 +59,7 @@ class TableRow(Struct, frozen=True):
 
 
 class Overview(Struct, frozen=True):
-    """All that a screen shows."""
+    """The content of a screen."""
 
     job: JobTold
     ranks: Mapping[str, RanksTold]
@@ -84,7 +84,7 @@ class Overview(Struct, frozen=True):
 
 
 def render(seen: Overview, width: int = WIDE) -> str:
-    """What `holdfast status` prints."""
+    """The text of `holdfast status`."""
     lines = [*head(seen), "", *_nodes(seen, width)]
     if seen.events:
         lines += ["", "what happened last", *(f"  {line(event)}" for event in seen.events)]
@@ -101,7 +101,7 @@ def painted(page: str) -> str:
 
 
 def head(seen: Overview) -> list[str]:
-    """How the job is, in a few lines."""
+    """The job's status, in a few lines."""
     job = seen.job
     lines = [f"{clean(job.run_id)}: {_stage(job)}"]
     if job.world_size or job.round:
@@ -226,7 +226,7 @@ def _span(ranks: list[int]) -> str:
 
 
 def rank_row(node: str, one: RankOverview, seen: Overview, middle: float | None) -> TableRow:
-    """A worker's; `middle` is the median pace."""
+    """The cells of a worker; `middle` is the median pace."""
     pace = one.steps_per_s
     is_slow = middle is not None and pace is not None and pace < STRAGGLER_SHARE * middle
     is_late = seen.job.stage == "running" and is_overdue(one.step_age_s, seen.usual_rate)
@@ -251,8 +251,8 @@ def line(event: StoryEvent) -> str:
 
 
 def render_table(columns: Sequence[Column], rows: Sequence[TableRow], width: int) -> list[str]:
-    """A heading and the rows; empty columns are left out, and where it is too wide those that
-    matter least."""
+    """A heading and the rows; empty columns are left out, and where it is too wide, the least
+    important ones."""
     cells = [
         tuple(column.name for column in columns),
         *(tuple(map(clean, row.cells)) for row in rows),

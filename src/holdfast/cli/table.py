@@ -6,8 +6,8 @@ Rules
   `core.policy.config`, where its default is written).
 - `name` is spelled with dashes. Underscores on the command line and the names in the
   environment follow from it.
-- `fields` says where the value goes: paths into `JobConfig`. A row without fields takes
-  part in a decision of `options` instead (what is run, how many workers, where to meet).
+- `fields` says where the value goes: paths into `JobConfig`. A row without fields is
+  input to a decision of `options` instead (the program, the number of workers, the endpoint).
 """
 
 from __future__ import annotations
@@ -44,31 +44,31 @@ GROUPS = (
 )  # fmt: skip
 
 EVENT_HANDLERS = ("null", "console", "dynamic_rendezvous")
-"""Those that need no package: the last one is torchrun's own, and keeps nothing either."""
+"""Built-in log classes: the last one is torchrun's own, and keeps nothing either."""
 EVENT_HANDLER_GROUPS = ("holdfast.event_handlers",)
 LOGS_SPECS_GROUPS = ("torchrun.logs_specs",)
 
 
 class Option(Struct, frozen=True):
-    """One option: how it is written, what it means, where its value goes."""
+    """One option: its spelling, its meaning, its fields."""
 
     name: str
     group: str
     help: str
     parse: texts.Parser
     metavar: str = ""
-    """What stands for the value; empty for a flag."""
+    """The placeholder of the value; empty for a flag."""
     fields: tuple[str, ...] = ()
     """Where the parsed value goes; several fields share a tuple."""
     shown: str = ""
-    """The default in words, where it is worked out and not a field's plain default."""
+    """The default in words, if it is derived and not a field's plain default."""
     short: str = ""
     alone: str = ""
-    """What it means where the value, a number, is left out."""
+    """The value where a number is left out."""
     also_from: tuple[str, ...] = ()
     """Older names in the environment, asked last."""
     note: str = ""
-    """What else there is to know, below its line in the help."""
+    """Further notes, below its line in the help."""
     ours: bool = False
     """Whether torchrun lacks it."""
 
@@ -84,7 +84,7 @@ class Option(Struct, frozen=True):
 
     @property
     def default(self) -> str:
-        """The default as a user would write it; empty where there is nothing to say."""
+        """The default as a user would write it; empty if there is none to show."""
         if self.shown or self.is_flag or not self.fields:
             return self.shown
         value = attrgetter(self.fields[0])(UNCHANGED)
@@ -96,7 +96,7 @@ class Option(Struct, frozen=True):
 
 
 UNCHANGED = JobConfig(run_id="", program=Program(kind="script", target=""))
-"""The configuration in which nothing was asked for: where defaults are read from."""
+"""The configuration without any option: the source of defaults."""
 
 
 def _event_handler(name: str) -> str:

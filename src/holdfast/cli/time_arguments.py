@@ -1,4 +1,4 @@
-"""Times that a user names: a duration, a time of the day, or so long before the end."""
+"""Times as arguments: a duration, a time of the day, or so long before the end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def duration(text: str) -> float:
 
 
 def since(text: str, start: float, end: float) -> float:
-    """From when on: so long before the end, or from a time of the day."""
+    """The start: so long before the end, or a time of the day."""
     if _DURATION.fullmatch(text.strip()):
         return end - duration(text)
     if ":" not in text:
@@ -33,12 +33,12 @@ def since(text: str, start: float, end: float) -> float:
 
 
 def around(text: str, start: float, end: float) -> tuple[float, float, float]:
-    """From when to when, and which moment itself: that minute, or some seconds around a second.
+    """The start, the end and the moment between: that minute, or some seconds around a second.
 
     The moment is in the middle.
 
     Without a date it is the last day of the job that has this time in it. Raises `UsageError` for
-    what is not a time, or not within the job's.
+    an invalid time, or one outside the job's.
     """
     parsed = _parsed(text)
     if parsed is None:

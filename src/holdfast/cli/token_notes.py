@@ -1,4 +1,4 @@
-"""What a user should know about what protects the job as it is: who can join, and who can look."""
+"""Warnings about a job's protection: who can join, and who can read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LENGTH_ENOUGH = 16
 
 
 def security_notes(config: JobConfig, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """A sentence for each thing that is not as it should be. Raises as `read_token`."""
+    """A sentence for each problem. Raises as `read_token`."""
     files = config.security
     notes = token_notes(files.token_file, environ)
     has_token = read_token(files.token_file, environ) is not None
@@ -26,7 +26,7 @@ def security_notes(config: JobConfig, environ: Mapping[str, str]) -> tuple[str, 
 
 
 def token_notes(path: str | None, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The same of the token alone."""
+    """The same for the token alone."""
     token = read_token(path, environ)
     if token is None:
         return ()
@@ -37,7 +37,7 @@ def token_notes(path: str | None, environ: Mapping[str, str]) -> tuple[str, ...]
 
 
 def dashboard_notes(config: JobConfig) -> tuple[str, ...]:
-    """Who can come to the dashboard, where that is not this machine alone."""
+    """Warn if the dashboard can be reached from other machines."""
     host = config.dashboard.host
     if config.dashboard.port is None or host.startswith("127.") or host == "::1":
         return ()
@@ -47,11 +47,11 @@ def dashboard_notes(config: JobConfig) -> tuple[str, ...]:
 
 
 def _file_notes(what: str, path: str) -> tuple[str, ...]:
-    """Whether others can read, or change, what is nobody else's business."""
+    """Whether other users can read, or change, the file."""
     try:
         found = os.stat(path)
     except OSError:
-        return ()  # Whoever needs it says so.
+        return ()  # A caller that needs it reports that.
     others = {"read": stat.S_IRGRP | stat.S_IROTH, "change": stat.S_IWGRP | stat.S_IWOTH}
     can = " and ".join(name for name, bits in others.items() if found.st_mode & bits)
     if can and stat.S_ISREG(found.st_mode):

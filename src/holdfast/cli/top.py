@@ -59,20 +59,20 @@ KEYS = {
 
 
 class TopView(Struct):
-    """What the reader has chosen to see."""
+    """The reader's choices."""
 
     sort: str = "rank"
     is_reversed: bool = False
     words: str = ""
-    """Only workers whose line has these."""
+    """Only workers whose line contains this."""
     is_typing: bool = False
-    """The words are being typed."""
+    """The filter is being typed."""
     first: int = 0
-    """The first worker that is shown."""
+    """The index of the first shown worker."""
     is_over: bool = False
 
     def press(self, keys: str, page: int = 10) -> None:
-        """Do what these keys are for; `page` is how many rows are shown."""
+        """Handle these keys; `page` is how many rows are shown."""
         while keys:
             key = next((each for each in KEYS if keys.startswith(each)), keys[0])
             keys = keys[len(key) :]
@@ -157,7 +157,7 @@ def top(asked: Namespace) -> None:
 
 
 class ShownJob:
-    """What is on the screen."""
+    """The shown state."""
 
     def __init__(self, job: AdminClient) -> None:
         self.page = ""
@@ -165,7 +165,7 @@ class ShownJob:
         self._seen: Overview | None = None
 
     def follow(self, screen: Screen, keys: int | None) -> None:
-        """Show it until the reader has seen enough. Raises `AdminError` where the job ends."""
+        """Show it until the reader quits. Raises `AdminError` if the job ends."""
 
         def read() -> None:
             pressed = os.read(keys or 0, 1024)
@@ -186,7 +186,7 @@ class ShownJob:
 
 
 def _tell_the_end(job: AdminClient, page: str, error: AdminError) -> None:
-    """The job has ended while it was shown: the last page stays, and how it ended."""
+    """The job has ended while shown: the last page stays, with its outcome."""
     from holdfast.cli.jobs import ended_job, in_words
 
     ended = ended_job(job.run_id)
@@ -198,7 +198,7 @@ def _tell_the_end(job: AdminClient, page: str, error: AdminError) -> None:
 
 @contextlib.contextmanager
 def pressed_keys() -> Iterator[int | None]:
-    """The terminal from which keys are read as they are pressed; None where there is none."""
+    """The terminal from which keys are read as they are pressed; None if there is none."""
     if not sys.stdin.isatty():
         yield None
         return
@@ -212,7 +212,7 @@ def pressed_keys() -> Iterator[int | None]:
 
 
 class Screen:
-    """All of the terminal, as long as it is entered; what was on it comes back."""
+    """The whole terminal, while entered; its earlier content is restored."""
 
     def __enter__(self) -> Screen:
         sys.stdout.write(_HIDE + _CLEAR)
@@ -223,7 +223,7 @@ class Screen:
         sys.stdout.flush()
 
     def draw(self, page: str) -> None:
-        """As much as the screen holds; each line ends what was there before."""
+        """As much as the screen holds; each line erases the rest of the line before."""
         columns, rows = shutil.get_terminal_size()
         cut = "".join(f"{text[:columns]}\n" for text in page.splitlines()[: rows - 1])
         lines = painted(cut).splitlines()

@@ -1,4 +1,4 @@
-"""How the text of an option becomes a value, where `core.policy.texts` has no parser for it.
+"""Parsers of option values, beside those of `core.policy.texts`.
 
 Rules
 - The rules of those parsers hold here too.
@@ -37,7 +37,7 @@ def check(text: str) -> str:
 
 
 def plain(value: str) -> str:
-    """Any text, the empty one included: judged later, together with other options."""
+    """Any text, even empty: judged later, together with other options."""
     return value.strip()
 
 
@@ -90,7 +90,7 @@ def nodes(value: str) -> tuple[int, int]:
 
 
 def processes(value: str) -> int | str:
-    """A positive number, or the word for what is to be counted."""
+    """A positive number, or the word for what to count."""
     if value in ("cpu", "gpu", "xpu", "auto"):
         return value
     hint = "write a positive number, cpu, gpu, xpu or auto"

@@ -1,6 +1,6 @@
-"""What all verbs but `run` have in common: how their words are read, and how mistakes are told.
+"""Common parts of all verbs but `run`: parsing of arguments, and messages about mistakes.
 
-`run` has a table of options of its own: `argparse` would cost a sixth of what its start may take.
+`run` has a table of options of its own: `argparse` would cost a sixth of the time to start.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Verb:
 
 
 def verb(parser: VerbParser) -> Callable[[Callable[[Namespace], int | None]], Verb]:
-    """Make a verb of a function that takes what its parser has read, and raises what goes wrong.
+    """Make a verb of a function that takes parsed arguments, and raises on failure.
 
     A function that returns no exit status has succeeded.
     """
@@ -97,7 +97,7 @@ def verb_of_run(
 
 
 def ending_of(act: Callable[[], int | None]) -> int:
-    """Do it, and tell what goes wrong. Returns the exit status."""
+    """Run it, and print failures. Returns the exit status."""
     try:
         status = act() or exit_status.SUCCEEDED
         sys.stdout.flush()
@@ -110,13 +110,13 @@ def ending_of(act: Callable[[], int | None]) -> int:
         print(f"holdfast: {clean(str(error))}", file=sys.stderr)
         return exit_status.FAILED
     except BrokenPipeError:
-        # Whoever was reading has seen enough; nor may the interpreter's own flush complain.
+        # The reader has closed the pipe; nor may the interpreter's own flush complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return exit_status.SUCCEEDED
 
 
 def say_mistake(error: UsageError) -> int:
-    """Say what is wrong, and what would be right. Returns the exit status."""
+    """Print the mistake, and a hint. Returns the exit status."""
     print(f"holdfast: {clean(error.message)}", file=sys.stderr)
     if error.hint:
         print(f"hint: {clean(error.hint)}", file=sys.stderr)

@@ -1,6 +1,6 @@
 """`holdfast where`: what `holdfast run` would detect here, without running anything.
 
-It takes the options of `holdfast run`, so that a command can be looked at by its first word alone.
+It takes the options of `holdfast run`, so that a command can be checked by its first word alone.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ _ROWS = (
 
 
 class Origin(Struct, frozen=True):
-    """One thing that is known, and from where."""
+    """One known fact, and its source."""
 
     value: str | int | None
     source: str
 
 
 class Whereabouts(Struct, frozen=True):
-    """All that `holdfast where` says."""
+    """The output of `holdfast where`."""
 
     scheduler: str | None
     summary: str
     values: dict[str, Origin]
     hosts_the_meeting: bool | None
-    """Whether the coordinator is on this node; None: that is found out from the meeting place."""
+    """Whether the coordinator is on this node; None: found out from the endpoint."""
     hidden_from_workers: tuple[str, ...]
 
 

@@ -1,17 +1,17 @@
-"""What caused what, across the nodes of a job: read off their journals.
+"""Causes across the nodes of a job, inferred from their journals.
 
 Every line of a journal has an id, the node and its number there (`StepId`). Its cause is the line
 whose effect brought its event about, on the same node or on another one.
 
 Rules
-1. Nothing has to be carried along for that: an event says what it answers. A timer has its name, a
-   write its version or nonce, a heartbeat its number, a message its round, a coordinator's word
-   its term.
-2. What one node does with itself is matched to the last line before that asked for it; what goes
-   from node to node to the line that sent it, in order where the same was said twice.
+1. No extra field is needed for that: an event names what it answers. A timer has its name, a
+   write its version or nonce, a heartbeat its number, a message its round, a message of the
+   coordinator its term.
+2. An event of one node by itself is matched to the last line before that asked for it; a message
+   between nodes to the line that sent it, in order where the same was sent twice.
 3. A line without a cause is a root: a worker that ended by itself, a signal, a node that fell
-   silent or died, the start of an agent. So is one whose cause is in no journal that was given, or
-   is not written (a renewal, what a long journal leaves out).
+   silent or died, the start of an agent. So is a line whose cause is in no given journal, or
+   is not written (a renewal, a gap of a long journal).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from holdfast.observe.journal import (
 JournalRead = tuple[JournalHeader, Sequence[Step]]
 """As `journal.read` returns it."""
 Key = tuple[object, ...]
-"""Equal for what an effect asks for, and for the event that comes of it."""
+"""Equal for an effect and the event that answers it."""
 
 ANSWERED_BY: dict[type, str] = {
     happened.EndpointReserved: "ReserveEndpoint",
@@ -60,7 +60,7 @@ ANSWERED_BY: dict[type, str] = {
     happened.CoordinatorReached: "Dial",
     decided.HandOverAsked: "Finish",
 }
-"""The effect, on the same node, of which an event comes: where its name is all that it takes."""
+"""The effect, on the same node, that causes an event: where its name is enough to match."""
 OF_THE_ELECTION = {
     "RegisterRead": "ReadRegister",
     "HandOverAsked": "Finish",
@@ -70,7 +70,7 @@ OF_THE_ELECTION = {
 
 
 class StepId(NamedTuple):
-    """A line of a journal: whose, and which."""
+    """A line of a journal: its node and number."""
 
     node: str
     seq: int
@@ -103,7 +103,7 @@ def causes(journals: Iterable[JournalRead]) -> dict[StepId, StepId | None]:
 def _cause(
     node: str, step: Step, sent: defaultdict[Key, list[StepId]], asked: dict[Key, StepId]
 ) -> StepId | None:
-    """The line that brought this one about, of those that others sent or this node wrote before."""
+    """The line that caused this one, of those that others sent or this node wrote before."""
     if isinstance(step, NodeStep) and isinstance(step.event, happened.WorkerExited):
         return _stopped_by(asked)
     for key in _wanted(node, step):
@@ -114,7 +114,7 @@ def _cause(
 
 
 def the_end(journals: Iterable[JournalRead]) -> StepId | None:
-    """The first line in which a node is told how the job ended; None where nobody was."""
+    """The first line in which a node is told how the job ended; None if there is none."""
     for header, steps in journals:
         for step in steps:
             match step:
@@ -124,7 +124,7 @@ def the_end(journals: Iterable[JournalRead]) -> StepId | None:
 
 
 def story(journals: Iterable[JournalRead], of: StepId) -> list[str]:
-    """How it came to that line, from its root on: one sentence for each step on the way.
+    """The causes of that line, from its root on: one sentence for each step on the way.
 
     Raises KeyError for a line that is in none of them.
     """
@@ -139,11 +139,11 @@ def story(journals: Iterable[JournalRead], of: StepId) -> list[str]:
     return [f"{each.node}:{each.seq}  {in_words(lines[each])}" for each in reversed(way)]
 
 
-# What goes from node to node.
+# Messages between nodes.
 
 
 def _sent(journals: Sequence[JournalRead]) -> defaultdict[Key, list[StepId]]:
-    """What was said to whom, and by which lines."""
+    """Messages with their targets, and the lines that sent them."""
     sent: defaultdict[Key, list[StepId]] = defaultdict(list)
     for header, steps in journals:
         term = Term(1, 1)
@@ -165,13 +165,13 @@ def _sent(journals: Sequence[JournalRead]) -> defaultdict[Key, list[StepId]]:
 
 
 def _taken(sent: defaultdict[Key, list[StepId]], key: Key) -> StepId | None:
-    """The first line that said this and was not heard yet; the last one is heard for ever."""
+    """The first line that sent this and was not received yet; the last one can match many times."""
     lines = sent.get(key, [])
     return lines.pop(0) if len(lines) > 1 else next(iter(lines), None)
 
 
 def _report(node: str, message: said.FromNode) -> Key:
-    """By what is its own: addresses are filled in on the way."""
+    """A key of its own fields: addresses are filled in on the way."""
     endpoint = getattr(message, "endpoint", None)
     of = [getattr(message, name, None) for name in ("round", "step", "heartbeat", "reason")]
     return ("report", node, type(message), endpoint and endpoint.port, *of)
@@ -181,11 +181,11 @@ def _word(node: str, message: said.ToNode, term: Term) -> Key:
     return ("word", node, term, msgspec.json.encode(message))
 
 
-# What a node does with itself.
+# Events of one node by itself.
 
 
 def _offered(step: Step) -> Iterator[Key]:
-    """What may come of a line."""
+    """The possible effects of a line."""
     if isinstance(step, CoordinatorBegan):
         yield ("coordinator timer", "look")
         return
@@ -227,7 +227,7 @@ def _offered_by_the_election(effect: dict[str, Any]) -> Iterator[Key]:
 
 
 def _wanted(node: str, step: Step) -> Iterator[Key]:
-    """What a line may have come of, the likeliest first."""
+    """The possible causes of a line, the likeliest first."""
     match step:
         case CoordinatorBegan():
             yield from (("Lead",), ("Dial",))
@@ -258,7 +258,7 @@ def _wanted(node: str, step: Step) -> Iterator[Key]:
 
 
 def _stopped_by(asked: dict[Key, StepId]) -> StepId | None:
-    """What had a worker stopped; None where it ended by itself."""
+    """The reason why a worker was stopped; None if it ended by itself."""
     begun, stopped = asked.get(("StartWorkers",)), asked.get(("stop",))
     is_older = begun is not None and stopped is not None and stopped.seq < begun.seq
     return None if is_older else stopped
@@ -268,7 +268,7 @@ def _stopped_by(asked: dict[Key, StepId]) -> StepId | None:
 
 
 def in_words(step: Step) -> str:
-    """What happened, and what was said of it, on one line."""
+    """An event and its effects, on one line."""
     return clean(_in_words(step))
 
 

@@ -1,4 +1,4 @@
-"""Handlers of events that other packages register, by name.
+"""Event handlers of other packages, registered by name.
 
     [project.entry-points."holdfast.event_handlers"]
     mine = "my_package.events:MyHandler"
@@ -10,7 +10,7 @@ arguments. It gets one record for each event, whose message is JSON in one line:
 
 Rules of an `EventLog`
 1. The job never waits for the handler: it works in a thread of its own, in order.
-2. A handler that raises is said so once, and is told of the next event all the same.
+2. An exception of a handler is reported once, and the next event is sent all the same.
 3. At the end it is flushed and closed, and waited for as long as the console is.
 """
 
@@ -33,8 +33,8 @@ PATIENCE_S = 10.0
 def installed_handler(name: str, known: Iterable[str] = ()) -> logging.Handler:
     """The handler that a package registered under this name; a new one where it makes them.
 
-    Raises `KeyError` where there is none, naming those that there are and are `known`;
-    `TypeError` where it is something else; and whatever loading or making it raises.
+    Raises `KeyError` if there is none, naming those that there are and are `known`;
+    `TypeError` if it is something else; and anything that loading or making it raises.
     """
     from importlib.metadata import entry_points
 
@@ -50,7 +50,7 @@ def installed_handler(name: str, known: Iterable[str] = ()) -> logging.Handler:
 
 
 def events_logger(name: str, handler: logging.Handler) -> logging.Logger:
-    """The logger through which a handler is told; what it tells goes nowhere else."""
+    """The logger of a handler; its records go nowhere else."""
     logger = logging.getLogger(f"torchelastic-events-{name}")
     logger.setLevel(os.environ.get("LOGLEVEL", "INFO"))
     logger.propagate = False
@@ -59,7 +59,7 @@ def events_logger(name: str, handler: logging.Handler) -> logging.Logger:
 
 
 def open_event_log(name: str) -> EventLog:
-    """Tell the installed handler of that name. Raises `UsageError` where it cannot be made."""
+    """Send events to the installed handler of that name. Raises `UsageError` without one."""
     try:
         handler = installed_handler(name)
         return EventLog(name, handler, events_logger(name, handler))
@@ -69,7 +69,7 @@ def open_event_log(name: str) -> EventLog:
 
 
 class EventLog:
-    """Tells a handler of events, one line each."""
+    """Sends events to a handler, one line each."""
 
     def __init__(self, name: str, handler: logging.Handler, logger: logging.Logger) -> None:
         self._name = name
@@ -81,11 +81,11 @@ class EventLog:
         self._thread.start()
 
     def take(self, line: bytes) -> None:
-        """Have the handler told of an event. Returns at once."""
+        """Send an event. Returns at once."""
         self._lines.put(line)
 
     def close(self) -> None:
-        """Wait until it has been told of all events, or does not listen."""
+        """Wait until it has handled all events, or is stuck."""
         self._lines.put(None)
         self._thread.join(PATIENCE_S)
         if self._thread.is_alive():

@@ -1,4 +1,4 @@
-"""Prometheus' text format, version 0.0.4: what `/metrics` answers.
+"""Prometheus' text format, version 0.0.4: the answer of `/metrics`.
 
 Written by hand: it is a page of code, and its client library takes longer to import than an agent
 takes to start. A real server reads it in the tests.
@@ -18,7 +18,7 @@ Kind = Literal["counter", "gauge", "histogram"]
 
 
 class Metric(Struct, frozen=True):
-    """One name that can be asked for: what it counts, in which unit, told apart by what."""
+    """One metric: its name, help, kind and labels."""
 
     name: str
     kind: Kind
@@ -45,7 +45,7 @@ Samples = dict[str, dict[tuple[str, ...], Value]]
 
 
 def exposition(metrics: Sequence[Metric], samples: Samples, everywhere: Mapping[str, str]) -> str:
-    """The page. `everywhere` are labels of every sample. What has no sample is left out."""
+    """The page. `everywhere` are labels of every sample. Metrics without a sample are left out."""
     unknown = samples.keys() - {metric.name for metric in metrics}
     assert not unknown, f"{unknown} is in no table"
     return "".join(

@@ -7,24 +7,24 @@
     first step          all workers run → one of them reports a step
     useful              the workers step; where none ever reports a step: they run
     lost steps          stepped, and done again after a restart, since they were not saved
-    detect              something was wrong already → somebody knew
-    stop                known → nothing of the round is left
+    detect              something was wrong already → it was detected
+    stop                detected → nothing of the round is left
     pause               the back-off before a restart
-    idle after the end  all workers are done, or the job was given up → the last word
+    idle after the end  all workers are done, or the job was given up → its last line
 
 Rules
 1. Every moment from the first line to the last one is in exactly one part.
 2. `ledger` works the parts out of the rounds of a `History`, whenever it is asked, in a time that
    grows with the number of rounds. It is the one meaning of goodput: of the report, `holdfast
    status`, the dashboard, the metrics and the closing line.
-3. What is not known is not guessed. Without reported steps `useful` means that workers ran
+3. Unknown facts are not guessed. Without reported steps `useful` means that workers ran
    (`TimeLedger.reports_steps`), no step counts as lost, and there is no `first step`. How long
    workers that start cold import is part of `first step`. How long a dead worker was dead before
    its agent knew is in no journal: it is `detect` only for silent nodes, for stalls (from
    the last step on), and from the moment that a worker wrote down its own exception.
 4. It is the job's time, not that of machines: a round with fewer nodes than it could have is
    useful.
-5. The time of lost steps goes by the rate of the round that made them: of the steps that it made,
+5. The time of lost steps is in proportion to the steps of their round: of the steps that it made,
    the part that a later round made again.
 """
 
@@ -73,24 +73,24 @@ class Segment(Struct, frozen=True):
 
 
 class Interruption(Struct, frozen=True):
-    """A round that ended before its work was done, and what it cost until the next one stepped."""
+    """A round that ended before its work was done, and its cost until the next one made a step."""
 
     at: float
-    """When it was known."""
+    """When it was detected."""
     round: int
     next_round: int
-    """0 where none followed."""
+    """0 if no round followed."""
     ended_by: EndedBy
     reason: str
     decision: str
-    """What was decided of it, in words."""
+    """The decision, in words."""
     ranks: tuple[int, ...]
-    """Those that failed by themselves."""
+    """Workers that failed by themselves."""
     parts_s: dict[Part, float]
     steps_lost: int | None
-    """None where it is not known."""
+    """None if not known."""
     is_over: bool
-    """Whether the next round has made its first step, or runs where nobody reports any."""
+    """Whether the next round has made its first step, or runs without reporting any."""
 
     @property
     def total_s(self) -> float:
@@ -98,12 +98,12 @@ class Interruption(Struct, frozen=True):
 
     @property
     def recovery_s(self) -> float:
-        """From when it was known to the next round's first step."""
+        """From its detection to the next round's first step."""
         return sum(self.parts_s.get(part, 0.0) for part in RECOVERY_PARTS)
 
     @property
     def is_incident(self) -> bool:
-        """Whether nobody wished for it: a failure, a loss or a hang."""
+        """Whether it was unwanted: a failure, a loss or a hang."""
         return self.ended_by in INCIDENTS
 
 
@@ -117,21 +117,21 @@ class TimeLedger(Struct, frozen=True):
     interruptions: tuple[Interruption, ...]
     reports_steps: bool
     is_over: bool
-    """False where the journals end in the middle: an agent was killed, or the job still runs."""
+    """False if the journals end early: an agent was killed, or the job still runs."""
 
     @property
     def goodput(self) -> float | None:
-        """The useful share of the whole; None where there is no time at all."""
+        """The useful share of the whole; None if there is no time at all."""
         whole = sum(self.parts_s.values())
         return self.parts_s["useful"] / whole if whole > 0 else None
 
     @property
     def incidents(self) -> tuple[Interruption, ...]:
-        """The interruptions that nobody wished for."""
+        """The unwanted interruptions."""
         return tuple(one for one in self.interruptions if one.is_incident)
 
 
-# What comes of it.
+# Working it out.
 
 
 class _Writer:
@@ -142,7 +142,7 @@ class _Writer:
         self.segments: list[Segment] = []
 
     def until(self, moment: float | None, part: Part, number: int) -> None:
-        """All up to that moment is of this part; None is to the end."""
+        """Assign the time up to that moment to this part; None is to the end."""
         to = self.end if moment is None else min(moment, self.end)
         if to > self.at:
             self.segments.append(Segment(part, self.at, to, number))
@@ -188,10 +188,10 @@ INTERRUPTIONS_KEPT = 200
 
 
 class RunningLedger:
-    """The ledger of a job that runs, asked for again and again, however many rounds there were.
+    """The ledger of a running job, requested repeatedly, however many rounds there were.
 
-    What was before the last `ROUNDS_KEPT` rounds is worked out once. Steps of theirs that would be
-    done again later than that stay useful.
+    The time before the last `ROUNDS_KEPT` rounds is worked out once. Their steps that would be
+    made again later than that stay useful.
     """
 
     def __init__(self, history: History) -> None:
@@ -221,7 +221,7 @@ class RunningLedger:
 
 
 def _of_round(writer: _Writer, one: RoundHistory, reports: bool, following: float | None) -> None:
-    """From its announcement until nothing of it is left."""
+    """From a round's announcement until nothing of it is left."""
     number = one.number
     broken = one.ended if one.succeeded is None else None
     ends = broken if broken is not None else one.succeeded
@@ -245,7 +245,7 @@ def _of_round(writer: _Writer, one: RoundHistory, reports: bool, following: floa
 
 
 def _between(writer: _Writer, waits: _Waits, until: float | None, number: int) -> None:
-    """While nothing runs: what is it that the next round waits for?"""
+    """The part for time in which nothing runs: the reason of the wait for the next round."""
     end = INFINITE if until is None else until
     while writer.at < min(end, writer.end):
         looks = [(part, *spans.look(writer.at)) for part, spans in waits]
@@ -277,7 +277,7 @@ class _Spans:
 
 
 _Waits = list[tuple[Part, _Spans]]
-"""What a round can wait for; what is said first counts."""
+"""The reasons for which a round can wait; the first match counts."""
 
 
 INFINITE = float("inf")
@@ -298,15 +298,15 @@ class _Reached(Struct):
 def _with_lost_steps(
     segments: Sequence[Segment], rounds: Sequence[RoundHistory]
 ) -> tuple[list[Segment], dict[int, int]]:
-    """Take from what was useful what a later round did again; how many steps, by the round that
-    was followed by that.
+    """Subtract steps that a later round made again from useful ones; return how many, by the round
+    that was followed by that.
 
     A round that begins at a step makes all from there on again: after it, whatever is left of
-    those before ends earlier, so that only the last ones have to be looked at.
+    those before ends earlier, so that only the last ones have to be checked.
     """
     lost: dict[int, int] = {}
     kept: dict[int, float] = {}
-    """By round: the share of its useful time that was of use in the end."""
+    """By round: the share of its useful time that was useful in the end."""
     reached: list[_Reached] = []
     before: int | None = None
     for later in rounds:
@@ -345,7 +345,7 @@ def _split(segment: Segment, kept: dict[int, float]) -> list[Segment]:
 def _interruptions(
     rounds: Sequence[RoundHistory], segments: Sequence[Segment], lost: dict[int, int] | None
 ) -> tuple[Interruption, ...]:
-    """Each ended round, with all that was not useful from then to the next round's steps."""
+    """Each ended round, with its lost time until the next round's steps."""
     found = []
     by_round: dict[int, list[Segment]] = {}
     for segment in segments:

@@ -1,15 +1,15 @@
-"""The history of a job: the one interpreter of journal steps, which every view shows.
+"""The history of a job: the one interpreter of journal steps, behind every view.
 
 The live line, `holdfast status`, the dashboard, the report, the metrics and the closing line read
-rounds, interruptions and times from here; sentences are made of the same steps in `story`.
+rounds, interruptions and times from here; `story` makes sentences of the same steps.
 
 Rules
-1. It is fed with steps in the order of time: of one node as they are taken, or of several nodes
+1. Its input is steps in the order of time: of one node as they are taken, or of several nodes
    from their journals. It decides nothing, and knows no more than the steps say.
-2. What ended a round is the coordinator's word (`StopRound.kind`). Until that comes, a worker that
+2. The coordinator names the end of a round (`StopRound.kind`). Until that comes, a worker that
    failed ended it. A failure that was not charged was a loss: of a lost node the peers fail first.
-3. A stall begins with the last step that was made, not with the moment at which it was noticed.
-4. What is kept grows with the number of rounds, not with that of steps.
+3. A stall begins with the last step that was made, not with its detection.
+4. Its size grows with the number of rounds, not with that of steps.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from holdfast.core.protocol.model import Assignment, Outcome
 from holdfast.observe.journal import CoordinatorStep, NodeStep, Step
 
 EndedBy = Literal["", "failure", "loss", "hang", "drain", "newcomers", "asked", "success"]
-"""What ended a round; empty while it runs, and where a journal does not say."""
+"""The reason for a round's end; empty while it runs, and if a journal does not say."""
 PACE_OVER_S = 30.0
-"""The steps of how long a pace is made of, at most."""
+"""The most seconds of steps that make a pace."""
 TOLD_NODES_MOST = 64
-"""Of nodes that were not fed, so many are remembered."""
+"""The most nodes without a journal here that are remembered."""
 INCIDENTS: tuple[EndedBy, ...] = ("failure", "loss", "hang")
-"""What nobody wished for. The other ends are changes that somebody wanted."""
+"""Unwanted ends. The other ends are requested changes."""
 
 
 class RoundHistory(Struct):
@@ -45,40 +45,40 @@ class RoundHistory(Struct):
     ranks: int = 0
     nodes: int = 0
     restarts: int = 0
-    """How many were counted against `--max-restarts` before it."""
+    """Restarts counted against `--max-restarts` before it."""
     unstarted: dict[str, set[int]] = field(default_factory=dict)
     """Workers that are to exist and do not yet: local ranks, by node."""
     started: float | None = None
-    """When the last of the workers that are known of existed."""
+    """When the last known worker existed."""
     imports_s: float = 0.0
     first_stepped: float | None = None
     first_step: int | None = None
     furthest_step: int | None = None
     last_stepped: float | None = None
     stalled: float | None = None
-    """Since when the workers have stood still, where that was noticed."""
+    """Since when the workers have stalled, if that was detected."""
     ended: float | None = None
-    """When somebody knew that it could not go on, or was not to."""
+    """When the need to end it was detected."""
     ended_by: EndedBy = ""
     unnoticed_s: float = 0.0
     """How much earlier something was wrong already."""
     reason: str = ""
     decision: str = ""
-    """What was decided of it, in words."""
+    """The decision, in words."""
     failed_ranks: set[int] = field(default_factory=set)
     stopped: float | None = None
-    """When the last known process of it was gone."""
+    """When its last known process was gone."""
     succeeded: float | None = None
     """When the last node's workers had succeeded."""
 
     @property
     def has_started(self) -> bool:
-        """Whether all workers that are known of exist."""
+        """Whether all known workers exist."""
         return self.started is not None and not any(self.unstarted.values())
 
 
 class RoundSpan(Struct, frozen=True):
-    """A round as it is shown: from when to when, how large, and what ended it."""
+    """A round as shown: its times, its size, and its end."""
 
     number: int
     began: float
@@ -91,7 +91,7 @@ class RoundSpan(Struct, frozen=True):
 
 
 class Recovery(Struct, frozen=True):
-    """From when it was known that a round could not go on to the next one's first step.
+    """From the detection of a round's end to the next one's first step.
 
     Its parts: stop (nothing of the old round is left), form (the next one is announced, pauses
     included), spawn (every worker's process exists), first step (where workers report steps).
@@ -106,7 +106,7 @@ class Recovery(Struct, frozen=True):
         return sum(self.parts_s.values())
 
     def in_words(self) -> str:
-        """How long it took, and which part of it how long."""
+        """Its duration, and that of each part."""
         parts = ", ".join(f"{name} {part_s * 1000:.0f}" for name, part_s in self.parts_s.items())
         return f"recovered in {self.total_s * 1000:.0f} ms ({parts})"
 
@@ -130,11 +130,11 @@ class NodeRun(Struct):
     round: int
     start: float
     end: float = float("inf")
-    """Infinite while they run, and where nobody told."""
+    """Infinite while they run, and if not known."""
 
 
 class NodeHistory(Struct):
-    """What one node did, as it said itself, or the coordinator that was fed."""
+    """One node's own steps, or the coordinator's about it."""
 
     start: float
     end: float
@@ -146,7 +146,7 @@ class NodeHistory(Struct):
 
 
 class Activity(Struct, frozen=True):
-    """What is being waited for: until when at the latest, where that is known."""
+    """The reason of a wait, and its latest end, if known."""
 
     words: str
     since: float
@@ -154,17 +154,17 @@ class Activity(Struct, frozen=True):
 
 
 class History:
-    """What became of a job so far."""
+    """The job so far."""
 
     def __init__(self, config: JobConfig) -> None:
         self._config = config
         self.start: float | None = None
         self.end = 0.0
         self.closed: float | None = None
-        """When it was known that the job was over."""
+        """When the end of the job was known."""
         self.outcome: Outcome | None = None
         self.finished: dict[str, Outcome] = {}
-        """How each node ended that did."""
+        """The end of each node that ended."""
         self.nodes: dict[str, NodeHistory] = {}
         self.rounds: list[RoundHistory] = []
         self.imports: list[TimeSpan] = []
@@ -173,15 +173,15 @@ class History:
         self.recoveries: list[Recovery] = []
         """In order. A round that ends before its first step has recovered nothing."""
         self.exits: Counter[str] = Counter(succeeded=0, failed=0, stopped=0)
-        """Ends of workers whose own node was fed."""
+        """Exits of workers on nodes whose steps are the input."""
         self.formed = 0
-        """How many rounds there were, those that were forgotten too."""
+        """The number of rounds, including forgotten ones."""
         self.ends: Counter[EndedBy] = Counter()
-        """What ended those that are judged."""
+        """The ends of judged rounds."""
         self.hangs = 0
-        """How often the whole job was found to stand still, whether or not that ended a round."""
+        """How often the whole job was found stalled, whether or not that ended a round."""
         self.stragglers = 0
-        """How often a worker was found to be slower than the others, on nodes that were fed."""
+        """How often a worker was found slower than the others, on nodes that were fed."""
         self.first_step: int | None = None
         self.furthest_step: int | None = None
         """Of all rounds."""
@@ -203,7 +203,7 @@ class History:
 
     @property
     def current(self) -> RoundHistory | None:
-        """The last round, whether it runs or not."""
+        """The last round, running or not."""
         return self.rounds[-1] if self.rounds else None
 
     @property
@@ -213,18 +213,18 @@ class History:
 
     @property
     def is_stalled(self) -> bool:
-        """Whether the present round was found to stand still, and does so yet."""
+        """Whether the present round was found stalled, and still is."""
         last = self.current
         return self.is_running and last is not None and last.stalled is not None
 
     @property
     def restarts(self) -> int:
-        """How many were counted against `--max-restarts`."""
+        """Restarts counted against `--max-restarts`."""
         return self.rounds[-1].restarts if self.rounds else 0
 
     @property
     def pace(self) -> float:
-        """Steps a second while steps were made, lately; 0 where it is not known."""
+        """Steps a second while steps were made, lately; 0 if not known."""
         if len(self._latest) < 2:
             return 0.0
         (first_at, first), (last_at, last) = self._latest[0], self._latest[-1]
@@ -252,11 +252,11 @@ class History:
         return node in self._stopping or (last is not None and last.ended is not None)
 
     def rank_of(self, node: str, local_rank: int) -> int:
-        """Of a worker of the node's last round; the local rank where it has none."""
+        """The rank of a worker of the node's last round; the local rank if it has none."""
         return self._ranks.get(node, {}).get(local_rank, local_rank)
 
     def feed(self, node: str, at: float, step: Step) -> None:
-        """Take a step of a node, at that time."""
+        """Take in a step of a node, at that time."""
         self.start = at if self.start is None else min(self.start, at)
         self.end = max(self.end, at)
         known = self.nodes.setdefault(node, NodeHistory(at, at))
@@ -267,7 +267,7 @@ class History:
             self._of_coordinator(at, step)
 
     def forget_before(self, moment: float) -> None:
-        """Keep what is of the rounds that were announced then or later."""
+        """Keep only what belongs to rounds announced then or later."""
         self.start = moment
         self.rounds = [one for one in self.rounds if one.announced >= moment]
         self._by_number = {one.number: one for one in self.rounds}
@@ -276,7 +276,7 @@ class History:
         for spans in (self.imports, self.waits, self.pauses):
             spans[:] = [one for one in spans if one.end is None or one.end > moment]
 
-    # What happens to a round, whoever tells it.
+    # Events of a round, from any node.
 
     def _announced(self, at: float, assignment: Assignment) -> RoundHistory:
         known = self._by_number.get(assignment.round)
@@ -394,10 +394,10 @@ class History:
         if is_news:
             self.ends[last.ended_by] += 1
 
-    # Where workers ran.
+    # Times in which workers ran.
 
     def _node_told_of(self, node: str, at: float) -> NodeHistory | None:
-        """One that the coordinator speaks of; None where there are too many."""
+        """A node that the coordinator names; None if there are too many."""
         if node not in self.nodes and len(self.nodes) < TOLD_NODES_MOST:
             self.nodes[node] = NodeHistory(at, at)
         return self.nodes.get(node)
@@ -410,7 +410,7 @@ class History:
             known.runs.append(NodeRun(number, at))
 
     def _run_started(self, node: str, at: float, number: int) -> None:
-        """The node's own word counts."""
+        """The node's own report wins."""
         self._run_announced(node, at, number)
         for run in self.nodes[node].runs[-1:]:
             run.start = at
@@ -429,7 +429,7 @@ class History:
     # Recoveries.
 
     def _recovered(self) -> None:
-        """The next round has got as far as it is waited for."""
+        """The next round has reached the end of the recovery."""
         before, after = self._unrecovered, self.current
         if before is None or after is None or after.number <= before.number:
             return
@@ -593,7 +593,7 @@ class History:
     def _stops(self, node: str, at: float, event: happened.NodeEvent) -> None:
         message = event.message if isinstance(event, happened.Told) else event
         if isinstance(message, said.TellHang | happened.DeadlineMissed | happened.UnexitedFound):
-            return  # One worker is ended for its own sake: its end is what ends the round.
+            return  # One worker is ended for it: its failure is what ends the round.
         self._stopping.add(node)
         if self.rounds and not isinstance(event, happened.Told | happened.WorkerExited):
             lost = isinstance(event, happened.LeaseRanOut | happened.CoordinatorLost)
@@ -662,7 +662,7 @@ class History:
 
 
 def recovery(before: RoundHistory, after: RoundHistory) -> Recovery:
-    """The parts that are known of it."""
+    """The known parts."""
     known = before.ended if before.ended is not None else before.announced
     parts: dict[str, float] = {}
     mark = known
@@ -678,7 +678,7 @@ def recovery(before: RoundHistory, after: RoundHistory) -> Recovery:
 
 
 def _raised_before(event: happened.WorkerExited) -> float:
-    """How long before its end was known a worker wrote down what failed it, by its own clock."""
+    """How long before the detection a worker wrote down its failure, by its own clock."""
     if event.error.timestamp is None or not event.wall_time:
         return 0.0
     return max(0.0, event.wall_time - event.error.timestamp)

@@ -1,11 +1,11 @@
-"""What became of a job, worked out of its journals: the story, and where its time went.
+"""The report on a job, from its journals: the story, and where its time went.
 
 `holdfast report` shows it as text, JSON or a page; each of these is a view of `JobReport`.
 
 Rules
 1. Durations are counted on each node's own clock, which nobody sets; nodes are put beside each
    other as their story is (`observe.merged_story`).
-2. What the journals do not tell is said (`unknowns`), not filled in.
+2. Facts that are missing in the journals are named (`unknowns`), not filled in.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from holdfast.observe.story import StoryEvent, started
 
 
 class NodeReport(Struct, frozen=True):
-    """One node whose journal is at hand."""
+    """One node whose journal is given."""
 
     node: str
     host: str
-    """What it is called in sentences."""
+    """Its name in sentences."""
     start: float
     end: float
     runs: tuple[NodeRun, ...]
@@ -38,17 +38,17 @@ class NodeReport(Struct, frozen=True):
 
 
 class JobReport(Struct, frozen=True):
-    """All that `holdfast report` shows."""
+    """The content of `holdfast report`."""
 
     job: str
     start: float
     end: float
     verdict: str
-    """`succeeded`, `failed`, `interrupted`, `not_formed`, or empty where it is not known."""
+    """`succeeded`, `failed`, `interrupted`, `not_formed`, or empty if not known."""
     outcome: str
-    """How it ended, in a sentence; empty where that is not known."""
+    """How it ended, in a sentence; empty if not known."""
     restarts: int
-    """How many were counted against `--max-restarts`."""
+    """Restarts counted against `--max-restarts`."""
     max_restarts: int
     nodes: tuple[NodeReport, ...]
     events: tuple[StoryEvent, ...]
@@ -56,11 +56,11 @@ class JobReport(Struct, frozen=True):
     ledger: TimeLedger
     is_running: bool
     unknowns: tuple[str, ...]
-    """What the journals do not tell, in sentences."""
+    """Facts that are missing in the journals, in sentences."""
 
 
 def report(journals: Sequence[JournalRead], running_at: float | None = None) -> JobReport:
-    """Work it out. At least one journal; `running_at` is now, where the job still runs."""
+    """Make the report. At least one journal; `running_at` is now, if the job still runs."""
     story = tell(journals)
     clocks = {header.node: _clock(header, steps, story) for header, steps in journals}
     lines = sorted(
@@ -99,7 +99,7 @@ def report(journals: Sequence[JournalRead], running_at: float | None = None) -> 
 
 
 def _end_with_the_last_node(history: History, nodes: int) -> None:
-    """Where every node was asked to leave, nobody was left to close the job."""
+    """If every node was asked to leave, none was left to close the job."""
     everybody = max([nodes, *(one.nodes for one in history.rounds[-1:])])
     if len(history.finished) >= everybody:
         last = list(history.finished.values())[-1]
@@ -107,7 +107,7 @@ def _end_with_the_last_node(history: History, nodes: int) -> None:
 
 
 def within(whole: JobReport, start: float, end: float) -> JobReport:
-    """What of it was between two moments."""
+    """The part of it between two moments."""
     book = whole.ledger
     start, end = max(start, book.start), min(end, book.end)
     segments = tuple(
@@ -126,7 +126,7 @@ def within(whole: JobReport, start: float, end: float) -> JobReport:
 
 
 def segment_at(book: TimeLedger, moment: float) -> Segment | None:
-    """What the job did at that moment."""
+    """The job's activity at that moment."""
     return next((one for one in book.segments if one.start <= moment < one.end), None)
 
 

@@ -1,4 +1,4 @@
-"""The journal: everything that happened to a job, and why, in JSON lines.
+"""The journal: all events of a job and their effects, in JSON lines.
 
 The first line describes the job. Every further line is one step of one of the three state
 machines of the core: the event that went in, and the effects that came out. Feeding the
@@ -21,21 +21,21 @@ The fields of events and effects are those of the types in `core.node_io`, `core
 missing. The program's arguments are left out: they may hold a secret.
 
 Rules
-1. Every decision is written as it is taken. What comes all the time and decides nothing is not:
+1. Every decision is written as it is taken. Frequent events that decide nothing are not:
    heartbeats that were answered tell nothing once a later one was, nor does a step that a worker
-   reports once a later one is known. Of these only the last are written, before whatever comes
-   next; a replay takes the numbers of heartbeats as they come. The first step of each round on
-   a node is written at once: it is what a recovery is measured by.
-2. A coordinator that begins with something (several nodes, a takeover) is preceded by a line
-   that says with what. Without one it begins with nothing.
+   reports once a later one is known. Of these only the last are written, before the next
+   line; a replay takes the numbers of heartbeats as they come. The first step of each round on
+   a node is written at once: it marks the end of a recovery.
+2. A coordinator that begins with a state (several nodes, a takeover) is preceded by a line
+   with that state. Without one it begins empty.
 3. Of the machine that finds and replaces the coordinator through a register (the election), only
-   what changes something is written, not each renewal. So each of its lines holds what the node
-   knew before that step: all that it takes to decide the step again.
-4. Steps have the time of the node's own clock, which nobody sets. What time it was for people then
+   changes are written, not each renewal. So each of its lines holds the node's state
+   before that step: all that is needed to decide the step again.
+4. Steps have the time of the node's own clock, which is never set. The time for people
    follows from both clocks, read at once: in the first line, and in a line of its own wherever they
    have come apart by more than `APART_S` since.
 5. However quiet a job is, both clocks are written down now and then (`keep_up`), so that a journal
-   that nobody could end tells until when its node lived, to within a twentieth of its life.
+   that was cut short shows until when its node lived, to within a twentieth of its life.
 6. Its files are bounded (`journal_file`). Where parts were left out, `read` puts a `Gap`, and a
    replay ends there.
 """
@@ -83,7 +83,7 @@ READABLE_SCHEMAS = (1, 2, 3)
 APART_S = 0.001
 QUIET_LEAST_S = 10.0
 QUIET_SHARE = 0.05
-"""No longer than this, or than this share of the node's life, is nothing written (rule 5)."""
+"""The longest time, or share of the node's life, without a line (rule 5)."""
 NOTEWORTHY_EVENTS = ("ElectionStarted", "LeaderTetherEnded", "Depose", "Resign")
 NOTEWORTHY_EFFECTS = ("Lead", "StepDown", "DialNodes", "CoordinatorLost", "Told", "Say")
 """Of `core.election`, by name: a job without a register does not load it."""
@@ -96,19 +96,19 @@ class ClockPair(msgspec.Struct, frozen=True):
     wall: float
 
     def time_of(self, at: float) -> float:
-        """What time it was for people, to the millisecond."""
+        """The time for people, to the millisecond."""
         return round(self.wall + (at - self.at), 3)
 
 
 def read_clocks(own: Callable[[], float]) -> ClockPair:
-    """Both clocks at once: if we are held up between the readings, by half of that at the most."""
+    """Both clocks at once: a stall between the readings errs by half of it at most."""
     before = own()
     wall = time.time()
     return ClockPair((before + own()) / 2, wall)
 
 
 class JournalHeader(msgspec.Struct, frozen=True):
-    """The first line: which job this is."""
+    """The first line: it names the job."""
 
     schema: int
     job: str
@@ -120,7 +120,7 @@ class JournalHeader(msgspec.Struct, frozen=True):
 
 
 class _Schema(msgspec.Struct, frozen=True):
-    """As much of the first line as every schema has."""
+    """The part of the first line that every schema has."""
 
     schema: int
 
@@ -152,19 +152,19 @@ class CoordinatorBegan(msgspec.Struct, frozen=True, tag="coordinator began", tag
 
 
 class ElectionStep(msgspec.Struct, frozen=True, tag="election", tag_field="machine", kw_only=True):
-    """Something that changed who leads, or whether the register can be reached."""
+    """A change of the leader, or of whether the register can be reached."""
 
     seq: int
     at: float
     before: Any = None
-    """What the node knew (`core.election`)."""
+    """The node's state before it (`core.election`)."""
     event: Any
     effects: list[Any]
     """As in `core.election`, which a job without a register does not load."""
 
 
 class ClockRead(msgspec.Struct, frozen=True, tag="clock", tag_field="machine"):
-    """The clock for people was set, or has drifted: what follows is in time by this pair."""
+    """The clock for people was set, or has drifted: later lines are in time by this pair."""
 
     seq: int
     at: float
@@ -172,7 +172,7 @@ class ClockRead(msgspec.Struct, frozen=True, tag="clock", tag_field="machine"):
 
 
 class AgentFailed(msgspec.Struct, frozen=True, tag="failure", tag_field="machine"):
-    """The agent ends here, because of an error in Holdfast; and all of its workers with it."""
+    """The agent ends here, with all of its workers, because of an error in Holdfast."""
 
     seq: int
     at: float
@@ -192,12 +192,12 @@ class Gap(msgspec.Struct, frozen=True, tag="gap", tag_field="machine"):
 WrittenStep = NodeStep | CoordinatorStep | CoordinatorBegan | ElectionStep | ClockRead | AgentFailed
 Step = WrittenStep | Gap
 Do = Callable[[Callable[[], str | None], Callable[[str], None], int], None]
-"""Has something done that may wait for a disk, after all that was put in before: the work, who is
-told of a problem that it came to, and how many bytes are held for it."""
+"""Runs work that may wait for a disk, after all earlier work: the work, the callback for a
+problem, and how many bytes are held for it."""
 
 
 def at_once(work: Callable[[], str | None], then: Callable[[str], None], size: int) -> None:
-    """For whoever may wait for a disk."""
+    """A writer for callers that may wait for a disk."""
     problem = work()
     if problem is not None:
         then(problem)
@@ -207,7 +207,7 @@ class Journal:
     """An open journal; with no path it writes nothing.
 
     A job must not end because its journal cannot be written: writing stops then, `problem`
-    says why, and what was written up to there can be read.
+    says why, and the earlier lines can be read.
     """
 
     def __init__(
@@ -219,13 +219,13 @@ class Journal:
         limit_bytes: int = LIMIT_BYTES,
         clocks: Callable[[], ClockPair] | None = None,
     ) -> None:
-        """`echo` gets every line too, for whoever wants to watch; `do` writes it down.
+        """`echo` gets every line too, for live output; `do` writes it down.
 
-        `clocks` reads both clocks, where steps are to be put in time.
+        `clocks` reads both clocks, if steps are to be put in time.
         """
         self.path, self.header = path, header
         self.listeners: list[Callable[[Step], object]] = []
-        """Who is told of every step as it is taken, written or not; its number may be 0 then."""
+        """The listener for every step as it is taken, written or not; its number may be 0 then."""
         self._clocks = clocks
         self._clock = header.clock
         self._echo = echo
@@ -235,9 +235,9 @@ class Journal:
         self._written_at = self._clock.at if self._clock is not None else 0.0
         self._stepping_round = 0
         self._furthest = (0, 0)
-        """The round and the step that the coordinator has last heard of."""
+        """The round and the step last reported to the coordinator."""
         self._quiet: list[NodeStep | CoordinatorStep] = []
-        """What is written only if nothing makes it needless."""
+        """Lines that are written unless a later one makes them needless."""
         self._term: Term | None = None
         self._encoder = msgspec.json.Encoder()
         self._file = JournalFile(path, limit_bytes) if path is not None else None
@@ -278,27 +278,27 @@ class Journal:
         self._add(step)
 
     def election(self, at: float, before: Any, event: Any, effects: list[Any]) -> None:
-        """A step about who leads; written if it changed something."""
+        """A step of the election; written if it changed something."""
         if _is_noteworthy(before, event, effects):
             step = ElectionStep(seq=0, at=at, before=before, event=event, effects=effects)
             self._tell(step)
             self._add(step)
 
     def agent_failed(self, at: float, reason: str) -> None:
-        """Nothing comes after this."""
+        """The end: no line follows."""
         step = AgentFailed(0, at, reason)
         self._add(step)
         self.close()
         self._tell(step)
 
     def taken(self, at: float, liveness: Coordinator) -> None:
-        """All steps that this coordinator has taken since it was last asked."""
+        """All steps that this coordinator has taken since the last call."""
         for one in liveness.taken:
             self.coordinator(at, one.event, one.effects)
         liveness.taken.clear()
 
     def keep_up(self, at: float) -> float:
-        """Write both clocks down, if nothing was written for long; when that may be due again."""
+        """Write both clocks down, if the last line is old; return when that may be due again."""
         assert self._clocks is not None, "there is no clock to be written down"
         age_s = at - self.header.clock.at if self.header.clock is not None else 0.0
         due = self._written_at + max(QUIET_LEAST_S, QUIET_SHARE * age_s)
@@ -345,7 +345,7 @@ class Journal:
         self._write(ClockRead(self._written, at, self._clock.wall))
 
     def _is_quiet(self, step: NodeStep) -> bool:
-        """Whether a step is a heartbeat, or its answer, of which nothing else came."""
+        """Whether a step is a heartbeat, or its answer, without any other effect."""
         event = step.event
         if isinstance(event, Told) and isinstance(event.message, HeartbeatAnswered):
             known, self._term = self._term, event.term
@@ -380,7 +380,7 @@ class Journal:
             self._do(partial(self._file.append, text), self._on_problem, len(text))
 
     def _on_problem(self, problem: str) -> None:
-        """Nothing after this is of use: a journal with holes tells no story."""
+        """Later lines are useless: a journal with holes tells no story."""
         if not self.problem:
             self.problem = problem
             self._file = None
@@ -389,7 +389,7 @@ class Journal:
         try:
             return self._encoder.encode(line)
         except UnicodeEncodeError:
-            # A path or a message of the user's with bytes in it that are no text.
+            # The user's path or message may hold bytes that are no text.
             import json
 
             plain = msgspec.to_builtins(line)
@@ -397,7 +397,7 @@ class Journal:
 
 
 def _is_noteworthy(before: Any, event: object, effects: list[Any]) -> bool:
-    """Whether it changed something: a quiet job would write little else than renewals."""
+    """Whether it changed something: a quiet job would write little but renewals."""
     kinds = {type(effect).__name__ for effect in effects}
     claims = before.role.value != "leader" and "WriteRegister" in kinds
     return claims or not kinds.isdisjoint(NOTEWORTHY_EFFECTS) or _is_news(event)
@@ -449,7 +449,7 @@ def _only(effects: list[NodeEffect], kinds: object) -> bool:
 def _without_secrets(config: JobConfig) -> JobConfig:
     program = msgspec.structs.replace(config.program, arguments=())
     meeting = config.rendezvous
-    # A backend of somebody else's may be told its password there.
+    # A foreign backend may get its password there.
     scheme, sign, rest = meeting.endpoint.rpartition("://")
     shown = f"{scheme}{sign}{rest.rpartition('@')[2]}"
     options = {key: _shown(key, value) for key, value in meeting.options.items()}
@@ -458,7 +458,7 @@ def _without_secrets(config: JobConfig) -> JobConfig:
 
 
 def _shown(key: str, value: str) -> str:
-    """A setting as it may be written down: not if its name says that it is a secret."""
+    """A setting as it may be written down: not if its name marks a secret."""
     is_secret = any(word in key.lower() for word in ("password", "secret", "token"))
     return "…" if is_secret and not key.endswith("_file") else value
 
@@ -473,7 +473,7 @@ def read(path: Path) -> tuple[JournalHeader, list[Step]]:
 
 
 def read_parts(name: str, parts: Iterable[bytes]) -> tuple[JournalHeader, list[Step]]:
-    """The same for what its files hold, the first one first; `name` is said where it is none."""
+    """The same for the content of its files, in order; `name` is for messages."""
     steps: list[Step] = []
     header: JournalHeader | None = None
     decoder: msgspec.json.Decoder[Step] = msgspec.json.Decoder(Step)
@@ -557,7 +557,7 @@ def replay(header: JournalHeader, steps: list[Step]) -> Iterator[Divergence]:
             case ClockRead() | AgentFailed():
                 pass
             case Gap():
-                return  # What became of the machines meanwhile is not known.
+                return  # The state of the machines after it is not known.
             case CoordinatorBegan():
                 coordinator_state = step.beginning.state(header.config, step.at)
             case NodeStep():
@@ -573,7 +573,7 @@ def replay(header: JournalHeader, steps: list[Step]) -> Iterator[Divergence]:
 
 
 def _elect_again(step: ElectionStep) -> tuple[list[Any], list[Any]]:
-    """What the election decided at that step, and what it decides of it today."""
+    """The election's decision at that step, then and today."""
     from holdfast.core import election
     from holdfast.core.election import ElectionEffect, ElectionEvent, ElectionState
 

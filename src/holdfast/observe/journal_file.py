@@ -1,4 +1,4 @@
-"""The files of a journal: what is appended is bounded, and its beginning is never lost.
+"""The files of a journal: bounded in size, without ever losing the beginning.
 
     journal.jsonl       the first line, and the beginning of the job
     journal.2.jsonl     what followed; journal.3.jsonl, …: of these only the last two are kept
@@ -6,9 +6,9 @@
 Rules
 1. All files of a journal together hold at most `limit_bytes`: the first one half of it, each of
    the others a quarter. Every file begins with the line that describes the job.
-2. A line is in one file, whole. One that cannot be written ends the journal there: what was
-   written up to it can be read.
-3. `append` and `close` may wait for a disk: a loop has them called in a thread.
+2. A line is in one file, whole. A failed write ends the journal there: the earlier lines can be
+   read.
+3. `append` and `close` may wait for a disk: a loop calls them in a thread.
 """
 
 from __future__ import annotations

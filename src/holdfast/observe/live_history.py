@@ -1,4 +1,4 @@
-"""The history of a job that runs, as the steps of one node tell it.
+"""The history of a running job, from the steps of one node.
 
 Its times are those for people, counted on the node's own clock from the moment of the journal's
 first line: a clock that is set meanwhile bends no duration.
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class LiveHistory:
-    """Listens to a node's journal; what has gone into it is asked for at any time."""
+    """Follows a node's journal; its history can be read at any time."""
 
     def __init__(self, header: JournalHeader) -> None:
         self._node = header.node
@@ -51,7 +51,7 @@ class LiveHistory:
         return max(0.0, self.time_of(now) - last.last_stepped)
 
     def book(self, now: float) -> TimeLedger:
-        """Where the time went up to this moment of the node's own clock."""
+        """The time ledger up to this moment of the node's own clock."""
         from holdfast.observe.goodput import RunningLedger
 
         if self._ledger is None:

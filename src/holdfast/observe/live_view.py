@@ -1,7 +1,7 @@
-"""What a job is doing right now, in one line (`observe.history`).
+"""The present activity of a job, in one line (`observe.history`).
 
 The line is plain ASCII and never wider than it may be: a terminal's width is counted in columns.
-What is waited for has its words, since when, and a bar where it is known until when at the latest.
+A wait is shown with its reason and start, and a bar if its latest end is known.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lines of workers, from the blocks in which they are told (`requests.LogsTold`)."""
+"""Lines of workers, from blocks of output (`requests.LogsTold`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class LineMaker(Struct):
     begun: dict[tuple[str, int, int], bytes] = field(default_factory=dict)
 
     def take(self, node: str, block: LogBlock) -> Iterator[tuple[float, int, str]]:
-        """The lines that end in this block: when, whose, and what."""
+        """The lines that end in this block: time, rank, and text."""
         at = (node, block.rank, block.stream)
         *lines, rest = (self.begun.pop(at, b"") + block.text).split(b"\n")
         if rest:
@@ -25,12 +25,12 @@ class LineMaker(Struct):
             yield block.at, block.rank, _shown(line)
 
     def rest(self) -> Iterator[tuple[int, str]]:
-        """What no newline has ended."""
+        """The last lines without a newline."""
         for (_, rank, _), text in sorted(self.begun.items()):
             yield rank, _shown(text)
         self.begun.clear()
 
 
 def _shown(line: bytes) -> str:
-    """Of a progress bar its last state."""
+    """The last state of a progress bar."""
     return clean_lines(line.decode(errors="replace").rstrip("\r").rpartition("\r")[2])

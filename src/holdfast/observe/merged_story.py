@@ -1,12 +1,12 @@
-"""The stories of several nodes, told as one.
+"""The stories of several nodes, merged into one.
 
 Rules
-1. What caused something stands before it, as far as the journals say what caused what
+1. A cause comes before its effect, as far as the journals show causes
    (`observe.causes`). Otherwise the clocks of the hosts decide.
 2. A host whose clock contradicts that is moved: by half of the difference between its two ways to
    the coordinator's host, as far as both are known. All times are then on the coordinator's clock.
-3. What several nodes tell (that a round ends) is told once, by the first. Of a recovery the node
-   counts that was ready last: the others waited for it.
+3. An event that several nodes tell (the end of a round) is told once, by the first. Of a recovery
+   the last node counts: the others waited for it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from holdfast.observe.story import Key, StoryEvent, Storyteller
 
 INFINITE = float("inf")
 CLOCKS_AGREE_S = 0.002
-"""A contradiction this small is a matter of when each of them looked at its clock."""
+"""A contradiction this small may be due to when each of them read its clock."""
 
 
 MISTAKEN_S = 0.05
@@ -37,13 +37,13 @@ class ToldStory(Struct, frozen=True):
 
     events: tuple[StoryEvent, ...]
     moved_s: dict[str, float]
-    """Nodes whose clock was found wrong: what was added to their times."""
+    """Nodes whose clock was found wrong: the correction of their times."""
     names: dict[str, str]
-    """What each node whose journal is at hand was called in the end."""
+    """The last name of each node whose journal is given."""
 
 
 class _ToldLine(Struct, frozen=True):
-    """One step of one journal, in time, with what is told of it."""
+    """One step of one journal, in time, with its events."""
 
     id: StepId
     at: float
@@ -51,7 +51,7 @@ class _ToldLine(Struct, frozen=True):
 
 
 def tell(journals: Iterable[JournalRead]) -> ToldStory:
-    """The story of one job by all its journals that are at hand."""
+    """The story of one job by all given journals."""
     known = list(journals)
     tellers = {header.node: Storyteller(header) for header, _ in known}
     lines = {
@@ -102,7 +102,7 @@ def _coordinator(journals: Sequence[JournalRead]) -> str:
 def _moved(
     lines: dict[str, list[_ToldLine]], because: dict[StepId, StepId | None], centre: str
 ) -> dict[str, float]:
-    """Whose times contradict what caused what, and by how much they are moved (rule 2)."""
+    """The nodes whose times contradict causes, and the correction of each (rule 2)."""
     at = {line.id: line.at for of_node in lines.values() for line in of_node}
     there: defaultdict[str, list[float]] = defaultdict(list)
     back: defaultdict[str, list[float]] = defaultdict(list)
@@ -182,7 +182,7 @@ def _in_order(
 
 
 def _once(events: Sequence[StoryEvent]) -> list[StoryEvent]:
-    """What several tell, by the first who did (rule 3)."""
+    """Events of several nodes, each told once by the first (rule 3)."""
     tellers: dict[Key, str] = {}
     slowest: dict[int, float] = {}
     for event in events:
@@ -204,7 +204,7 @@ def _once(events: Sequence[StoryEvent]) -> list[StoryEvent]:
 def _with_causes(
     events: Sequence[StoryEvent], because: dict[StepId, StepId | None]
 ) -> list[StoryEvent]:
-    """Each event with the event that it came of: the next one on the way back that was told."""
+    """Each event with its cause: the nearest told event on the way back."""
     told = Counter(StepId(event.by, event.seq) for event in events)
     found = []
     for event in events:

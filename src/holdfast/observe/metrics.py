@@ -1,16 +1,16 @@
-"""The metrics of a node and of the coordinator, and those of them that have to be counted.
+"""The metrics of a node and of the coordinator, and how they are counted.
 
 Rules
 1. Names, units and labels are by Prometheus' conventions: seconds, `_total` for what only grows,
    no unit hidden in a number. Every sample has `run_id` and `node` too.
-2. No label has values without bound. A node tells of its own ranks; the coordinator's node tells of
-   all nodes together, never of each.
-3. What the machines know is not kept here. Counted is only what is over by the time that somebody
-   asks: rounds, ends of workers, recoveries, how the time was spent. All of it is read from the
-   node's history (`observe.live_history`).
+2. No label has values without bound. A node exports its own ranks; the coordinator's node exports
+   all nodes together, never each.
+3. Only facts that are over by the time of a scrape are counted here: rounds, ends of workers,
+   recoveries, how the time was spent. All of it is read from the node's history
+   (`observe.live_history`).
 4. How the time was spent is what `observe.goodput` says of that history. It is the job's, not a
-   node's: only the coordinator's node exports it, so that no board averages what others know less
-   of. Steps that were done again were not useful after all: its parts are no counters.
+   node's: only the coordinator's node exports it, so that no board averages less exact
+   values. Steps that were done again were not useful after all: its parts are no counters.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ METRICS = NODE_METRICS + COORDINATOR_METRICS
 
 
 class JobCounts:
-    """What is over by the time that somebody asks, from the history that the node keeps."""
+    """Facts that are over by the time of a scrape, from the node's history."""
 
     def __init__(self, live: LiveHistory) -> None:
         self._live = live
@@ -123,7 +123,7 @@ class JobCounts:
         self._observed = len(found)
 
     def samples(self) -> Samples:
-        """What this node has seen so far."""
+        """This node's metrics so far."""
         self._observe()
         history = self._live.history
         return {

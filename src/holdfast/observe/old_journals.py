@@ -1,7 +1,7 @@
 """Journals of older schemas, line by line in the names of the present one.
 
-They are read to be told, and not to be decided again: an event or an effect that is not there any
-more is left out, and so is what a node knew before a step of the election.
+They are read for display, not for replay: an event or an effect that no longer exists
+is left out, and so is the node's state before a step of the election.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ KNOWN = {kind.__name__ for union in UNIONS for kind in get_args(union)}
 
 
 def renewed(line: bytes) -> bytes | None:
-    """A line in present names; None where what happened is not told of any more.
+    """A line in present names; None if its event is no longer told.
 
     Raises `msgspec.MsgspecError` for what is no JSON.
     """

@@ -1,7 +1,7 @@
-"""The end of a job in a few lines: who failed first, why, and what was decided.
+"""The end of a job in a few lines: the first failure, its cause, and the decision.
 
-The length is bounded, whatever the job went through: of everything that may be long, the
-last lines are shown (of what failed besides, the first) and the rest is counted. Much of it comes
+The length is bounded, whatever the job went through: of every long text, the
+last lines are shown (of further failures, the first) and the rest is counted. Much of it comes
 from other machines: nothing in it begins a line of its own, or moves a cursor.
 """
 
@@ -20,11 +20,11 @@ MAX_OTHERS = 8
 MAX_LINE = 500
 
 RANK_PREFIX = r"^\[rank\d+\]: ?"
-"""What PyTorch puts before each line of a traceback, from `init_process_group` on."""
+"""PyTorch's prefix of each line of a traceback, from `init_process_group` on."""
 
 
 def render(outcome: Outcome, journal: str | None) -> str:
-    """The report as text, ending in a newline; empty where all went well."""
+    """The report as text, ending in a newline; empty if all went well."""
     if outcome.verdict == "succeeded":
         return ""
     lines = [f"holdfast: {headline(outcome)}"]
@@ -53,7 +53,7 @@ def headline(outcome: Outcome) -> str:
 
 
 def _blame(blame: Blame) -> list[str]:
-    """In short: what it was, whose doing, how sure that is, what to do next."""
+    """In short: the cause, its origin, how certain it is, and the next thing to do."""
     from holdfast.core.policy.kinds import advice_for
 
     lines = ["", f"  Cause: {clean(blame.kind)}, {blame.certainty}"]
@@ -87,7 +87,7 @@ def _cause(cause: Failure) -> list[str]:
 
 
 def _without(tail: str, traceback: str) -> str:
-    """What else stands at the end of stderr, where the traceback was printed too."""
+    """The end of stderr without the traceback, which was printed there too."""
     shown = {"", *traceback.splitlines()}
     return "\n".join(
         line

@@ -2,8 +2,8 @@
 
 Rules
 1. Readable without colour, at 80 columns where names allow it.
-2. The length is bounded unless all is asked for: what happened most often is counted, and of a long
-   story the beginning and the end are shown.
+2. The length is bounded unless all is requested: the most frequent events are counted, and of a
+   long story the beginning and the end are shown.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ALIKE: dict[Kind, str] = {
     "contact_back": "nodes reached the coordinator",
     "worker_failed": "workers failed",
 }
-"""What is counted where many tell it one after the other."""
+"""Events that are counted where many nodes tell them in a row."""
 ALIKE_SHOWN = 3
 
 
@@ -97,7 +97,7 @@ def _story(report: JobReport, all_events: bool) -> Iterator[str]:
 
 
 def told_shortly(events: Sequence[StoryEvent]) -> list[tuple[StoryEvent, str]]:
-    """Each event with its words, without what the last ones have just said.
+    """Each event with its text, without repeating the last ones.
 
     A failure, the end of its round and what was decided of it are told in the same words, since
     each of them may be all that a reader sees. One after the other they are shorter.
@@ -126,7 +126,7 @@ def _line(event: StoryEvent, words: str, several: bool) -> str:
 
 
 def _counted(told: Sequence[tuple[StoryEvent, str]], several: bool) -> Iterator[str]:
-    """The same of many nodes in a row is one line."""
+    """The same event of many nodes in a row is one line."""
     at = 0
     while at < len(told):
         kind, end = told[at][0].kind, at

@@ -1,17 +1,17 @@
-"""What happened to a job, as events in words: the one place that makes them of journal steps.
+"""The story of a job: events in words, made from journal steps only here.
 
 Every view (the live line, `--json`, `holdfast report`, the dashboard, metrics) shows these.
 
 Rules
 1. A `Storyteller` follows the steps of one node, as they are taken or as a journal has them. Each
    step gives no, one or several events. It decides nothing and knows no more than the steps say.
-2. The words are those of the console wherever the console says something. Where it does not, they
-   are one plain sentence. What the console says of no known kind is `said`.
-3. What both machines of one node tell (the coordinator that a round ends, the agent that it was
-   told so) is one event: `StoryEvent.key` is the same, and the first one counts. Several nodes'
-   stories are put together by the same rule (`observe.merged_story`).
-4. `at` is the time for people, in seconds since 1970, to the millisecond. A journal from before
-   there were clocks in it is in time to the second.
+2. The words are those of the console wherever it says something. Elsewhere they
+   are one plain sentence. A line of the console of no known kind is `said`.
+3. An event that both machines of one node tell (a round's end: the coordinator decides, the agent
+   is told) is one event: `StoryEvent.key` is the same, and the first one counts. Several nodes'
+   stories are merged by the same rule (`observe.merged_story`).
+4. `at` is the time for people, in seconds since 1970, to the millisecond. A journal without
+   clocks is in time to the second.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ Kind = Literal[
     "gap",
     "said",
 ]
-"""All that an event can be about. Views may rely on it: a new one is a change of the format."""
+"""All kinds of events. Views may rely on it: a new one is a change of the format."""
 Decision = Literal["", "restart", "re-form", "give up"]
 Key = tuple[Kind, int, str, int | None, str]
 
 OF_ROUNDS_KEPT = 4
-"""Of older rounds nothing new is told, so nothing is remembered of what was."""
+"""Older rounds tell nothing new, so nothing is remembered of them."""
 
 SAYING: dict[type, Kind] = {
     happened.SignalReceived: "drain",
@@ -97,11 +97,11 @@ SAYING: dict[type, Kind] = {
     said.TellHang: "hang",
     said.Welcomed: "waiting",
 }
-"""What it is about when an agent says something, by what it was told."""
+"""The kind of an agent's line, by the event that caused it."""
 
 
 class StoryEvent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that happened, as it is shown to people and told to machines."""
+    """One event, as shown to people and given to programs."""
 
     at: float
     """Seconds since 1970, to the millisecond, on the clock of the node that tells it."""
@@ -113,22 +113,22 @@ class StoryEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """0 where it is told before it is written."""
     round: int = 0
     node: str = ""
-    """The node that it is about; empty where it is the whole job."""
+    """The node that it is about; empty if it is the whole job."""
     host: str = ""
-    """The name that this node has in sentences."""
+    """The name of this node in sentences."""
     rank: int | None = None
     reason: str = ""
     decision: Decision = ""
     parts_s: dict[str, float] = {}
-    """Of a recovery: how long each part took (`observe.history.Recovery`)."""
+    """Of a recovery: the duration of each part (`observe.history.Recovery`)."""
     ended_by: EndedBy = ""
-    """Of a round that ended: what ended it."""
+    """Of a round that ended: the kind of its end."""
     cause: str = ""
-    """The event that brought it about, as `node:line`, where all journals are at hand."""
+    """The event that caused it, as `node:line`, if all journals are given."""
 
     @property
     def key(self) -> Key:
-        """Equal where two events tell the same; what is only said is always news."""
+        """Equal if two events tell the same; a `said` line is always news."""
         words = self.words if self.kind in ("said", "waiting", "drain", "decision") else ""
         node = "" if self.kind in OF_THE_JOB else self.node
         number = 0 if self.kind == "waiting" else self.round  # A newcomer knows of no round.
@@ -137,7 +137,7 @@ class StoryEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 
 OF_THE_JOB = ("round_formed", "round_ended", "first_step", "save", "job_finished", "decision",
               "waiting")  # fmt: skip
-"""The same wherever it is told."""
+"""Kinds that are the same wherever they are told."""
 AGAIN = ("said", "gap", "contact_lost", "contact_back", "node_joined", "node_started", "hang",
          "moving_again", "straggler", "standby", "node_suspected", "node_back", "node_lost",
          "waiting")  # fmt: skip
@@ -156,10 +156,10 @@ class Storyteller:
         self._known_round = 0
         """The round that this node's coordinator began with."""
         self.history = History(header.config)
-        """As of the step before the one that is being told."""
+        """As of the step before the present one."""
 
     def feed(self, step: Step) -> list[StoryEvent]:
-        """Take the next step; what is to be told of it, in order."""
+        """Take the next step; return its events, in order."""
         if isinstance(step, Gap):
             return [self._gap(step)]
         if isinstance(step, ClockRead):
@@ -183,7 +183,7 @@ class Storyteller:
         return self._clock.time_of(at) if self._clock is not None else started(self._header)
 
     def name_of(self, node: str) -> str:
-        """What a node is called in sentences."""
+        """A node's name in sentences."""
         return self._names.get(node) or host_of(node)
 
     def _is_news(self, event: StoryEvent) -> bool:
@@ -224,7 +224,7 @@ class Storyteller:
                 words = f"this node ended because of an error in Holdfast: {step.reason}"
                 yield self._event(step, "said", words)
 
-    # The node itself.
+    # Events of the node itself.
 
     def _of_agent(self, step: NodeStep) -> Iterator[StoryEvent]:
         own = self._header.node
@@ -307,7 +307,7 @@ class Storyteller:
             case said.CloseJob(outcome=outcome):
                 yield self._finished(step, outcome)
 
-    # What both tell.
+    # Events that both tell.
 
     def _formed(self, step: Step, assignment: Assignment) -> StoryEvent:
         nodes, ranks = assignment.group_size, assignment.world_size
@@ -338,7 +338,7 @@ class Storyteller:
             reason=first_line or str(failure.status),
         )
 
-    # The coordinator.
+    # Events of the coordinator.
 
     def _began(self, step: CoordinatorBegan) -> Iterator[StoryEvent]:
         begun, own = step.beginning, self._header.node
@@ -413,7 +413,7 @@ class Storyteller:
         yield self._event(step, "node_joined", words, node=info.node)
 
     def _decided(self, step: CoordinatorStep) -> Iterator[StoryEvent]:
-        """What the coordinator tells the nodes, once however many they are, and the user."""
+        """The coordinator's messages to nodes, once however many there are, and to the user."""
         seen: set[type] = set()
         for effect in step.effects:
             match effect:
@@ -470,7 +470,7 @@ class Storyteller:
     def _of_election(self, step: ElectionStep) -> Iterator[StoryEvent]:
         own = self._header.node
         for effect in step.effects:
-            # A journal that was read has them as they are written, one that is written as they are.
+            # A journal that was read has them as written, a live one as objects.
             fields = effect if isinstance(effect, dict) else msgspec.to_builtins(effect)
             if fields["type"] == "Say":
                 yield self._event(step, "said", fields["text"], node=own)

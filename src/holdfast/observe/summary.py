@@ -23,25 +23,25 @@ IDLE_S = 60.0
 
 
 class Summary(Struct, frozen=True, omit_defaults=True):
-    """A job, up to a moment."""
+    """A job's numbers, at one moment."""
 
     seconds: float
     round: int = 0
     is_running: bool = False
-    """Workers run, as far as is known; else the next round is waited for."""
+    """Whether workers run, as far as known; otherwise the next round is waited for."""
     nodes: int = 0
     ranks: int = 0
     restarts: int = 0
     """Of rounds in which a worker failed."""
     step: int | None = None
-    """The furthest that was reported."""
+    """The furthest reported step."""
     steps: int | None = None
-    """How many the job has made."""
+    """Steps made by the whole job."""
     steps_per_s: float | None = None
     """In this round."""
     step_age_s: float | None = None
     goodput: float | None = None
-    """The useful share of the time; None where workers report no steps."""
+    """The useful share of the time; None if workers report no steps."""
 
 
 def summarize(live: LiveHistory, now: float) -> Summary:
@@ -134,7 +134,7 @@ def rate(each_second: float) -> str:
 
 
 def is_overdue(step_age_s: float | None, steps_per_s: float | None) -> bool:
-    """Whether the last step is so long ago that a reader should look: a few usual steps, and a
+    """Whether the last step is so old that a reader should check: a few usual steps, and a
     moment at least."""
     if step_age_s is None or not steps_per_s:
         return False

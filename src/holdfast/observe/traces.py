@@ -1,4 +1,4 @@
-"""A job as spans: what OpenTelemetry is told, made of the events of its story.
+"""A job as OpenTelemetry spans, made of the events of its story.
 
     job                      from the agent's start to its end
     ├── round 1              announced → stopped; the workers that failed in it, its first step
@@ -7,11 +7,11 @@
     └── round 2
 
 Rules
-1. A span is told when it begins and when it ends, under a name of its own (`key`). Nothing is told
-   of a span that has ended.
-2. What has no span of its own is an event of the round that it happened in, else of the job.
-3. Each node tells its own: spans of several nodes of a job belong together by `holdfast.run_id`,
-   and lie in one trace where all agents were started with the same TRACEPARENT.
+1. A span is reported when it begins and when it ends, under a name of its own (`key`), and never
+   after its end.
+2. An event without a span of its own belongs to the round in which it happened, else to the job.
+3. Each node reports its own: spans of several nodes of a job belong together by `holdfast.run_id`,
+   and are in one trace where all agents were started with the same TRACEPARENT.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SpanBegan(Struct, frozen=True):
 
 
 class SpanNoted(Struct, frozen=True):
-    """Something happened while it lasts."""
+    """An event within the span."""
 
     key: str
     name: str
@@ -47,7 +47,7 @@ class SpanNoted(Struct, frozen=True):
 
 
 class SpanEnded(Struct, frozen=True):
-    """`problem` in words, where it did not end well."""
+    """The end of a span; `problem` in words, if it did not end well."""
 
     key: str
     at: float
@@ -66,7 +66,7 @@ class SpanTeller:
         self._is_troubled = False
 
     def feed(self, event: StoryEvent) -> Iterator[SpanNews]:
-        """What is to be told of it, in order."""
+        """Its spans and events, in order."""
         if event.kind == "round_formed":
             yield from self._end_round(event.at, "")
             self._round, self._is_troubled = f"round {event.round}", False
@@ -92,7 +92,7 @@ class SpanTeller:
 
 
 def _recovery(event: StoryEvent) -> Iterator[SpanNews]:
-    """It is told when it is over: its parts lie one behind the other, up to now."""
+    """A recovery, reported when it is over: its parts lie one behind the other, up to now."""
     key = f"recovery into round {event.round}"
     at = event.at - sum(event.parts_s.values())
     yield SpanBegan(key, "recovery", at, attributes={"holdfast.round": event.round})

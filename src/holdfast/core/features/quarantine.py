@@ -128,7 +128,7 @@ def record_of(
 
 
 def about_seated(state: CoordinatorState, infos: tuple[NodeInfo, ...], now: float) -> str:
-    """The next round's members are settled; returns what is said of quarantined hosts."""
+    """The next round's members are settled; returns the sentences about quarantined hosts."""
     kept = out(state, now)
     if not kept:
         return ""
