@@ -35,7 +35,7 @@ class WorkerStatus(Struct, frozen=True):
     is_overdue: bool
     """Whether that is longer ago than a few usual steps of the job."""
     phase: str
-    """What it is at, where it says so (`holdfast.phase`)."""
+    """Its phase, where reported (`holdfast.phase`)."""
     cpu: float | None
     """Processors that it and its children use; unknown in the first answer."""
     memory_bytes: int | None
@@ -53,7 +53,7 @@ class NodeStatus(Struct, frozen=True):
     condition: str
     """`in the round`, `finished`, `standing by`, `ready`, `getting ready`, `leaving`, `silent`."""
     group_rank: int | None
-    """Its place in the round; none where it has no seat."""
+    """Its position in the round; none if it has no seat."""
     first_rank: int | None
     workers: int
     """How many it has room for, or runs."""
@@ -81,11 +81,11 @@ class InterruptionStatus(Struct, frozen=True):
     """Whether it was unwanted: a failure, a loss or a hang."""
     reason: str
     ranks: tuple[int, ...]
-    """Those that failed by themselves."""
+    """Workers that failed by themselves."""
     cost_s: float
-    """All that was not useful of it."""
+    """The time lost by it."""
     steps_lost: int | None
-    """Made again after it; unknown where nobody reports steps."""
+    """Steps made again after it; unknown if no worker reports steps."""
 
 
 class JobStatus(Struct, frozen=True):
@@ -100,7 +100,7 @@ class JobStatus(Struct, frozen=True):
     """Why it ended so."""
     exit_status: int | None
     waiting: str
-    """What is waited for, if anything is."""
+    """The reason for a wait, if any."""
     round: int
     """0 before the first one."""
     round_age_s: float

@@ -54,7 +54,7 @@ class CoordinatorFeature:
         """A node has a fresh connection: what it said on an older one may no longer be true."""
 
     def after_greeting(self, state: CoordinatorState) -> Effects:
-        """All that a greeting says was taken."""
+        """All of a greeting was taken in."""
         return []
 
     def reported(

@@ -19,7 +19,7 @@ from holdfast.core.protocol.messages import FromNode, ToNode
 from holdfast.core.protocol.model import Record, Term
 
 Topic = Literal["", "restart", "re-form", "waiting"]
-"""What an explanation is about: a round that follows at a charge or free of it, or a wait."""
+"""The subject of an explanation: a round that follows at a charge or free of it, or a wait."""
 
 OperatorWish = Literal["restart", "stop", "scale", "save"]
 

@@ -25,7 +25,7 @@ Rules
 13. A node that lost the leader dials it and the successors, and only then asks the register.
 15. Register out of reach: *hold*. Heartbeats of the running round are still answered while all
     its members are heard, for `hold_s` after the end of the term. Nothing else is sent.
-16. A leader that resigns names no successor and sits out one election.
+16. A leader that resigns names no leader and sits out one election.
 
 Why 12 is safe: the leader counts from when it sent, the others from when they saw, which is
 later; and term_s(1+d) < takeover_s, so the old term is over before a new one can begin.
@@ -107,7 +107,7 @@ class RegisterUnclear(Record, frozen=True):
 
 
 class RegisterForgot(Record, frozen=True):
-    """What `ForgetRegister` asked for is arranged, or cannot be."""
+    """The request of `ForgetRegister` is arranged, or cannot be."""
 
 
 class LeaderTetherEnded(Record, frozen=True):
@@ -232,7 +232,7 @@ class PendingWrite(Struct, frozen=True, omit_defaults=True):
     version: int = 0
     """The version of the coordinator's ledger in it, to be confirmed."""
     lead: Lead | None = None
-    """A candidate's: the effects of its success."""
+    """A candidate's: the effect of its success."""
     unclear: bool = False
     """No answer came, and none will: the result has to be found out."""
 
@@ -648,7 +648,7 @@ def _resolve(
     if document is not None and document.nonce == pending.document.nonce:
         return _succeeded(state, pending, token, now)
     is_lost = document is None and certain and may_speak(state, now)
-    if is_lost:  # All of it, and nobody can have taken over since.
+    if is_lost:  # All of it, and no other node can have taken over since.
         pending = replace(pending, token=token)
     # Not there (yet), or the answer is stale: the same write again can only succeed once.
     is_open = document is None or token == pending.token

@@ -234,7 +234,7 @@ class LeaseBook(Struct):
         return verdicts
 
     def _extend(self, by_s: float, now: float) -> None:
-        """What was heard after the stall was heard now at the latest: the order stays true."""
+        """Nodes heard during the stall count as heard now at the latest: the order stays true."""
         for watch in self.watches.values():
             watch.heard_at = min(watch.heard_at + by_s, now)
             if watch.lost_at is not None:
@@ -310,7 +310,7 @@ class Membership(Struct):
     members: dict[str, Member] = field(default_factory=dict)
     names: Names = field(default_factory=Names)
     ready: dict[str, None] = field(default_factory=dict)
-    """Those that could take a seat, in the order in which they became ready."""
+    """Nodes that could take a seat, in the order in which they became ready."""
     arrivals: int = 0
     roles: set[str] = field(default_factory=set)
     penalties: dict[str, Penalty] = field(default_factory=dict)

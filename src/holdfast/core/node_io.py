@@ -67,7 +67,7 @@ class EndedFound(Record, frozen=True):
 
     nodes: tuple[str, ...]
     members: tuple[EndedMember, ...] = ()
-    """Those of them that had a seat in a round."""
+    """Ended nodes that had a seat in a round."""
 
 
 class StoreFailed(Record, frozen=True):

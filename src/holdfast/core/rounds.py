@@ -111,7 +111,7 @@ EXPLAIN_TAKEOVER_AFTER_S = 2.0
 """A takeover that lasts longer is explained: it looks like a hang."""
 WITHOUT_LEASE = "had lost the coordinator and stopped its workers"
 RESIGN_FROM = 3
-"""A majority needs more than two nodes: losing one of two says nothing about which is cut off."""
+"""Of two nodes, one lost node is half: that does not show which of them is cut off."""
 ALL_SUCCEEDED = Outcome("succeeded", "all workers succeeded", 0)
 PROVEN_END = "all its processes have ended, as its machine confirms"
 ENDINGS: dict[EndingKind, tuple[str, str]] = {
@@ -181,7 +181,7 @@ class Seats(Struct):
         return [s.node for s in self.by_rank if s.status == "member" and s.exit != "gone"]
 
     def awaited(self) -> list[str]:
-        """Those that may still have processes of the round."""
+        """Members that may still have processes of the round."""
         return [s.node for s in self.by_rank if s.status == "member" and s.exit is None]
 
     def unreported_ranks(self) -> list[int]:

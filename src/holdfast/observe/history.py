@@ -30,7 +30,7 @@ from holdfast.observe.journal import CoordinatorStep, NodeStep, Step
 EndedBy = Literal["", "failure", "loss", "hang", "drain", "newcomers", "asked", "success"]
 """The reason for a round's end; empty while it runs, and if a journal does not say."""
 PACE_OVER_S = 30.0
-"""The most seconds of steps that make a pace."""
+"""A pace covers at most this many seconds of steps."""
 TOLD_NODES_MOST = 64
 """The most nodes without a journal here that are remembered."""
 INCIDENTS: tuple[EndedBy, ...] = ("failure", "loss", "hang")
@@ -38,7 +38,7 @@ INCIDENTS: tuple[EndedBy, ...] = ("failure", "loss", "hang")
 
 
 class RoundHistory(Struct):
-    """What is known of one round. Times are those that the history is fed with."""
+    """One round so far. Times are those of the steps that were fed."""
 
     number: int
     announced: float

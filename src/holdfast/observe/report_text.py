@@ -29,7 +29,7 @@ ENDINGS: dict[EndedBy, str] = {
     "success": "success",
     "": "stopped",
 }
-"""What ended a round, in a word or two."""
+"""The end of a round, in a word or two."""
 ALIKE: dict[Kind, str] = {
     "node_started": "nodes started",
     "node_joined": "nodes joined",

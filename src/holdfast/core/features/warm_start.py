@@ -50,7 +50,7 @@ NOTICE_TIMER = "preload notice"
 FORK_TIMER = "fork"
 IMPROVE_TIMER = "improve"
 NOTICE_S = 1.5
-"""An import that takes longer than this is worth a line, so that nobody wonders."""
+"""An import that takes longer than this is reported, to explain the wait."""
 MOST_IMPROVEMENTS = 12
 """Zygotes that are prepared beside another one, in the life of a node."""
 MOST_LATE = 2000
@@ -283,7 +283,7 @@ class NodeWarmStart(NodeFeature):
         return Remember(late, dict(self.avoid), under)
 
     def _fit(self) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
-        """What is imported late and need not be avoided, and under which variables."""
+        """Late imports that need not be avoided, and the variables for each."""
         late = tuple(module for module in self.late if not self._is_avoided(module))
         return late, {module: names for module, names in self.under.items() if module in late}
 

@@ -29,7 +29,7 @@ DEFAULT_PORT = 29400
 ETCD_PORT = 2379
 STATIC_MASTER = Endpoint("127.0.0.1", 29500)
 EMBEDDED_BACKENDS = ("holdfast", "c10d")
-"""Those in which the endpoint's host carries the coordinator."""
+"""Backends in which the endpoint's host carries the coordinator."""
 STATIC_BACKEND = "static"
 """Embedded too, with fixed ranks: the node of rank 0 carries the coordinator."""
 ETCD_BACKENDS = ("etcd", "etcd-v2")

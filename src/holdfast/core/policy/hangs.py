@@ -364,7 +364,7 @@ def _gave_signs(watch: HangWatch) -> bool:
 
 
 def _speaking(watch: HangWatch) -> list[Stillness]:
-    """Those that have ever given a sign; all of them where none has."""
+    """Workers that have ever given a sign; all of them if none has."""
     workers = list(watch.workers.values())
     return [one for one in workers if one.last and one.last.age_s is not None] or workers
 

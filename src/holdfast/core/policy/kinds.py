@@ -200,7 +200,7 @@ _LOADER = re.compile(r"in DataLoader worker process (\d+)|DataLoader worker \(pi
 _RECURSION = 20
 """How often one line is in a stack (of the hundred that are written) that has overflown."""
 _SHELLS_SIGNAL = 128
-"""What a shell adds to the signal that ended its command."""
+"""The number that a shell adds to the signal that ended its command."""
 NOT_MADE = 126
 
 

@@ -55,12 +55,12 @@ class Cause(Struct, frozen=True):
 
     @property
     def failed(self) -> tuple[Failure, ...]:
-        """All that failed on their own, the first before all others."""
+        """All failures except those of stopped workers, the first in front."""
         return (self.first, *self.also_failed, *self.victims)
 
     @property
     def everybody(self) -> tuple[Failure, ...]:
-        """All that did not succeed."""
+        """All workers that did not succeed."""
         return (*self.failed, *self.stopped)
 
 

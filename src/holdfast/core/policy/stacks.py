@@ -119,7 +119,7 @@ class StackPlace(Struct, frozen=True):
 
     @property
     def waits(self) -> bool:
-        """For somebody else: by the name of the function, or because it reads from a socket."""
+        """Whether it waits, by the name of the function, or because it reads from a socket."""
         return self.function.rpartition(".")[2] in _WAITING or self.kernel == SOCKET
 
     @property

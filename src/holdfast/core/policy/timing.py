@@ -51,7 +51,7 @@ ONE_DIAL_LEAST_S = 1.0
 """However short the lease, a busy coordinator gets this long to answer."""
 ROUNDING = 1e-9
 NOTICE_FOR_STOPPING = 3.0
-"""What part of a notice is for stopping the workers, at most: one in so many."""
+"""The part of a notice for stopping the workers, at most: one in so many."""
 HANGS_UP_AT = 3
 """The heartbeat, counted from the last that was answered, at which a node gives a silent
 connection up: two in a row are without an answer, and time is left to find another."""

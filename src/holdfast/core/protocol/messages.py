@@ -319,7 +319,7 @@ class StopRound(Record, frozen=True):
     locate: bool = False
     """Locate each worker before it is stopped (`core.features.hangs.node`)."""
     kind: EndingKind | None = None
-    """What ended it; None for a round that is over already."""
+    """The cause; None for a round that is over already."""
 
 
 class SaveNow(Record, frozen=True):

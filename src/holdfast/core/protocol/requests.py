@@ -77,7 +77,7 @@ class NodeOverview(Struct, frozen=True, array_like=True):
 
 
 class SaveTold(Struct, frozen=True, array_like=True):
-    """All workers were asked to save in this round, nobody leaving."""
+    """All workers were asked to save in this round, while no node leaves."""
 
     number: Number
     """The number of the save."""
@@ -138,7 +138,7 @@ class RankOverview(Struct, frozen=True, array_like=True):
     steps_per_s: Seconds | None = None
     phase: NameOrNone = ""
     cpu: Seconds | None = None
-    """Processors that it and its children use, since somebody last asked; None at first."""
+    """Processors that it and its children use, since the last request; None at first."""
     memory_bytes: Number | None = None
     """Resident, of it and its children."""
 
@@ -265,7 +265,7 @@ class DashboardTold(Record, frozen=True):
 
     @property
     def link(self) -> str:
-        """What a browser can be given."""
+        """The address for a browser."""
         return f"{self.url}#key={self.key}"
 
 

@@ -67,14 +67,14 @@ LOCATE_S = 2.0
 
 
 class HangsHere(Struct):
-    """What is known of the round's workers."""
+    """The monitoring of the round's workers."""
 
     stall: StallFound | None = None
-    """They have stalled for too long."""
+    """The workers have stalled for too long."""
     announced: bool = False
     """The user has been told of the hang."""
     locating: bool = False
-    """They are to be stopped once they have been located."""
+    """The workers are to be stopped once they have been located."""
 
 
 class NodeHangs(NodeFeature):

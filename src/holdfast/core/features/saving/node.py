@@ -249,7 +249,7 @@ class NodeSaving(NodeFeature):
         return effects
 
     def _listeners(self, state: NodeState) -> list[WorkerSaving]:
-        """Those that still run."""
+        """The local ranks that still run."""
         running = [self.workers[local_rank] for local_rank in alive(state)]
         return [one for one in running if one.listens or one.signalled]
 
