@@ -5,7 +5,7 @@ PYTHON ?= $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check
-EXISTING = $(wildcard src tests examples benchmarks)
+EXISTING = $(wildcard src tools tests examples benchmarks)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -24,7 +24,7 @@ demo: $(VENV)/.ready ## Show a real job of 4 workers that loses one and recovers
 # What tells soonest that something is wrong: decisions, stories, clusters, words.
 QUICK ?= tests/core tests/engine tests/admin tests/agent tests/scenarios tests/observe tests/runtime tests/cli \
   tests/test_mirror.py tests/test_protocol_tables.py
-check: $(VENV)/.ready-test style ## Style, and the tests that tell soonest; under a minute
+check: $(VENV)/.ready-test style ## Check style and run the tests that fail soonest; under a minute
 	$(BIN)/python -m pytest -q --numprocesses 2 --dist worksteal -m "not slow" $(QUICK)
 	$(BIN)/python -m tools.simulator --seeds 0:300 --jobs 2
 
@@ -63,7 +63,7 @@ sim: $(VENV)/.ready ## Run 20,000 simulated clusters under seeded faults (SEEDS=
 	$(BIN)/python -m tools.simulator --seeds $(SEEDS) --jobs 2
 
 # Folders whose code runs in the process of its tests.
-COVERED ?= core node observe registers runtime store transport
+COVERED ?= core engine observe registers runtime store transport
 coverage: $(VENV)/.ready-coverage ## Show which lines and branches of the core and what drives it no test reaches
 	$(BIN)/python -m pytest -q --numprocesses 2 --dist worksteal $(COVERED:%=--cov=src/holdfast/%) \
 	  $(COVERED:%=tests/%) tests/scenarios tests/contract
@@ -93,7 +93,7 @@ test-pythons: $(VENV)/.ready-nox ## Run the tests that need no PyTorch on Python
 	$(ON_PYTHONS) -- $(TESTS)
 
 # What depends most on the interpreter: the processes, and what runs in them.
-test-pythons-quick: $(VENV)/.ready-nox ## The same for what depends most on the interpreter; a few minutes
+test-pythons-quick: $(VENV)/.ready-nox ## Run what depends most on the interpreter on each of them; a few minutes
 	$(ON_PYTHONS) -- tests/core tests/worker tests/processes tests/integration/warm \
 	  tests/elastic/multiprocessing/test_multiprocessing.py \
 	  tests/elastic/multiprocessing/test_multiprocessing_functions.py

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tools.simulator.timeline import ManualClock
 
-from holdfast.core.node.io import NodeEffect
+from holdfast.core.node_io import NodeEffect
 from holdfast.core.policy.config import JobConfig, Program, RestartPolicy
 from holdfast.core.protocol.messages import (
     FromNode,
@@ -62,7 +62,7 @@ class Crowd:
 
     @property
     def round(self) -> int:
-        return self._coordinating.state.round_number
+        return self._coordinating.state.group.round_number
 
     def meet(self) -> None:
         for name in self.names:

@@ -21,7 +21,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from holdfast.core.node.io import (
+from holdfast.core.node_io import (
     AllGone,
     EndpointReserved,
     EndSpawner,

@@ -27,7 +27,7 @@ from benchmarks.figures import Figure, Target
 from benchmarks.jobs import Job, Report, RunFailed
 from benchmarks.launchers import Meeting, free_port, holdfast, torchrun
 from benchmarks.session import Session
-from holdfast.core.coordinator.io import Tell
+from holdfast.core.coordinator_io import Tell
 from holdfast.observe import journal
 
 PROGRAM = "step_and_log.py"

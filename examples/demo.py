@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from holdfast.core.node.io import WorkerExited
+from holdfast.core.node_io import WorkerExited
 from holdfast.observe.journal import JournalHeader, NodeStep, Step, read
 from holdfast.observe.live_history import LiveHistory
 

@@ -51,7 +51,7 @@ def test_the_table_has_no_folder_that_is_gone_or_has_tests_of_its_own() -> None:
 
 
 def test_the_walk_sees_the_real_package() -> None:
-    assert {"core/node", "engine", "processes/zygote"} <= set(folders(SOURCE))
+    assert {"core/features", "engine", "processes/zygote"} <= set(folders(SOURCE))
 
 
 def test_a_folder_without_tests_is_found(tmp_path: Path) -> None:

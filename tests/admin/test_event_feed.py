@@ -9,7 +9,7 @@ import pytest
 from tools.simulator.timeline import ManualClock
 
 from holdfast.admin.event_feed import EventFeed, read_steps
-from holdfast.core.node.io import Say, SignalReceived
+from holdfast.core.node_io import Say, SignalReceived
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.observe.journal import SCHEMA, ClockPair, Journal, JournalHeader
 from holdfast.observe.story import StoryEvent

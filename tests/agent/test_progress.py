@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, cast
-
 from tools.simulator.timeline import ManualClock
 
 from holdfast.agent.progress import JobProgress
-from holdfast.core.coordinator.bootstrap import Beginning
-from holdfast.core.coordinator.io import CoordinatorTimerFired
-from holdfast.core.node.io import NodeStarted, StepReported, Told, WorkerStarted
+from holdfast.core.coordinator import Beginning
+from holdfast.core.coordinator_io import CoordinatorTimerFired
+from holdfast.core.node_io import NodeStarted, StepReported, Told, WorkerStarted
+from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol.document import Ledger
 from holdfast.core.protocol.messages import RunRound
 from holdfast.core.protocol.model import Assignment, Endpoint, Ranks, Term
-from holdfast.observe.journal import CoordinatorBegan, CoordinatorStep, NodeStep
-from holdfast.runtime.disk import Disk
-
-
-class DiskThatAnswers:
-    """A lane of it does at once what it is asked to."""
-
-    def lane(self, purpose: str) -> DiskThatAnswers:
-        return self
-
-    def do(self, work: Callable[[], Any], then: Callable[[Any], None] | None = None) -> None:
-        found = work()
-        if then is not None:
-            then(found)
+from holdfast.observe.journal import (
+    SCHEMA,
+    ClockPair,
+    CoordinatorBegan,
+    CoordinatorStep,
+    JournalHeader,
+    NodeStep,
+    Step,
+)
+from holdfast.observe.live_history import LiveHistory
 
 
 class Watched:
@@ -37,30 +31,36 @@ class Watched:
         self.clock = ManualClock()
         self.said: list[tuple[float, str]] = []
         self.coordinates = True
-        disk = cast("Disk", DiskThatAnswers())
+        config = JobConfig("job", Program("command", "train"))
+        header = JournalHeader(SCHEMA, "job", "node", "host", "", config, ClockPair(0.0, 0.0))
+        self.live = LiveHistory(header)
         say = self._say if speaks else None
-        self.progress = JobProgress(self.clock, disk, lambda: self.coordinates, say)
-        self.progress.take(NodeStep(1, 0.0, NodeStarted(), []))
+        self.progress = JobProgress(self.clock, self.live, lambda: self.coordinates, say)
+        self.take(NodeStep(1, 0.0, NodeStarted(), []))
+
+    def take(self, step: Step) -> None:
+        self.live.feed(step)
+        self.progress.take(step)
 
     def _say(self, text: str) -> None:
         self.said.append((self.clock.now(), text))
 
     def coordinate(self) -> None:
-        self.progress.take(CoordinatorStep(1, self.clock.now(), CoordinatorTimerFired("look"), []))
+        self.take(CoordinatorStep(1, self.clock.now(), CoordinatorTimerFired("look"), []))
 
     def take_over(self) -> None:
         known = Beginning(Term(1, 2), ledger=Ledger(4, 1))
-        self.progress.take(CoordinatorBegan(1, self.clock.now(), known))
+        self.take(CoordinatorBegan(1, self.clock.now(), known))
         self.coordinate()
 
     def run(self) -> None:
         ranks = (Ranks(0, 0, 0),)
         word = RunRound(Assignment(1, 0, 0, 1, 1, 1, ranks, Endpoint("here", 1)))
         for event in (Told(word), WorkerStarted(1, 0, 7)):
-            self.progress.take(NodeStep(1, self.clock.now(), event, []))
+            self.take(NodeStep(1, self.clock.now(), event, []))
 
     def step(self, number: int) -> None:
-        self.progress.take(NodeStep(1, self.clock.now(), StepReported(1, 0, number), []))
+        self.take(NodeStep(1, self.clock.now(), StepReported(1, 0, number), []))
 
     @property
     def times(self) -> list[float]:

@@ -20,7 +20,7 @@ def test_one_machine_gets_a_page(run_holdfast) -> None:
     assert done.stderr == ""
 
 
-def test_what_is_broken_ends_with_1_and_programs_can_read_it(run_holdfast) -> None:
+def test_what_has_errors_ends_with_1_and_programs_can_read_it(run_holdfast) -> None:
     env = {"GLOO_SOCKET_IFNAME": "ib7", "MASTER_ADDR": "old"}
     done = run_holdfast("doctor", "--json", env=env)
     assert done.returncode == 1
@@ -35,7 +35,7 @@ def test_times_that_do_not_fit_together_are_a_finding(run_holdfast) -> None:
     done = run_holdfast("doctor", "--nnodes=2", "--rdzv-endpoint=localhost:1", "--lease=1",
                         "--heartbeat=5")  # fmt: skip
     assert done.returncode == 1
-    assert "BROKEN: a heartbeat every 5 s does not fit a lease of 1 s" in done.stdout
+    assert "error: a heartbeat every 5 s does not fit a lease of 1 s" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -97,4 +97,4 @@ def test_an_open_meeting_is_said_and_one_with_a_token_is_not_open(
         done = run_holdfast(*words, env=environ)
     assert done.returncode == 0, done.stdout
     assert ("this job has no token" in done.stderr) == (not token)
-    assert "BROKEN" not in done.stdout
+    assert "error" not in done.stdout

@@ -11,7 +11,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from holdfast.agent.outcome_file import OutcomeFile
-from holdfast.core.node.io import SignalReceived, Told
+from holdfast.core.node_io import SignalReceived, Told
 from holdfast.core.protocol.messages import CloseJob, StandBy
 from holdfast.core.protocol.model import Outcome
 from holdfast.observe.journal import NodeStep

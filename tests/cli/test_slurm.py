@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from holdfast.cli.slurm import sort, submission
-from holdfast.core.node.io import Told
+from holdfast.core.node_io import Told
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.messages import CloseJob, RunRound
 from holdfast.core.protocol.model import Assignment, Endpoint, Outcome, Ranks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.cli.slurm_roll import Roll
-from holdfast.core.node.io import Told
+from holdfast.core.node_io import Told
 from holdfast.core.protocol.messages import CloseJob, RunRound, StandBy, ToNode
 from holdfast.core.protocol.model import Assignment, Endpoint, Outcome, Ranks
 from holdfast.observe.journal import NodeStep

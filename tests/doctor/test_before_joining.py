@@ -19,12 +19,12 @@ from .test_machine import WELL
 JOB = JobConfig("job", Program("script", "train.py"), slots=8, check=BUILT_IN_CHECK)
 
 
-def test_what_is_broken_keeps_a_node_out_and_what_is_doubtful_is_said() -> None:
+def test_an_error_keeps_a_node_out_and_a_warning_is_said() -> None:
     assert judge(WELL, JOB).problem == ""
     full = replace(WELL, disks=(DiskRoom("logs", "/data", 10**12, 12 << 20),))
     assert judge(full, JOB).problem == "/data (logs) has 12 MB left"
     low = judge(replace(WELL, limits=Limits(open_files=1024)), JOB)
-    assert (low.problem, low.doubts) == ("", ("1024 open files are allowed",))
+    assert (low.problem, low.warnings) == ("", ("1024 open files are allowed",))
 
 
 @pytest.mark.parametrize(("seen", "fits"), [(8, True), (7, False), (4, True), (0, True)])

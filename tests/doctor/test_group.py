@@ -31,17 +31,17 @@ def test_nothing_is_wrong_between_nodes_that_are_alike() -> None:
     reports = [node(0), node(1), node(2)]
     assert found(*reports) == []
     page = page_of(reports, [])
-    assert verdict(page) == "nothing is wrong with 3 nodes"
+    assert verdict(page) == "no problems found on 3 nodes"
     assert sum("PyTorch 2.13.0" in line for line in lines(page)) == 3
 
 
 def test_versions_that_differ_are_named_the_many_first() -> None:
     said = found(node(0), node(1, torch="2.9.1"), node(2))
     assert said == [
-        ("broken", "PyTorch differs between nodes: 2.13.0 on node1 and node3; 2.9.1 on node2")
+        ("error", "PyTorch differs between nodes: 2.13.0 on node1 and node3; 2.9.1 on node2")
     ]
     said = found(node(0), node(1, torch=""), node(2, python="3.11.7"))
-    assert [level for level, _ in said] == ["broken", "doubtful"]
+    assert [level for level, _ in said] == ["error", "warning"]
     assert "none on node2" in said[0][1]
 
 
@@ -53,50 +53,50 @@ def test_who_cannot_be_reached_at_any_address_is_said_and_by_whom() -> None:
         DialResult(2, "10.0.0.3", 0.001),
     )
     said = found(node(0), replace(node(1), dials=deaf), node(2))
-    assert said == [("broken", "node2 cannot reach node1 (10.0.0.1: timed out, fd00::1: no route)")]
+    assert said == [("error", "node2 cannot reach node1 (10.0.0.1: timed out, fd00::1: no route)")]
 
 
 def test_a_master_address_that_leads_nowhere_is_said_though_another_does() -> None:
     """The address that comes first is the one that all others are given."""
-    dials = (DialResult(0, "10.9.9.1", problem="timed out"), DialResult(0, "10.0.0.1", 0.001))
-    dials += (DialResult(2, "10.0.0.3", 0.001),)
+    astray = DialResult(0, "10.9.9.1", problem="timed out")
+    dials = (astray, DialResult(0, "10.0.0.1", 0.001), DialResult(2, "10.0.0.3", 0.001))
     said = found(node(0), replace(node(1), dials=dials), node(2))
     where = "the first node at its master address, 10.9.9.1: timed out"
-    assert said == [("broken", f"node2 cannot reach {where}")]
+    assert said == [("error", f"node2 cannot reach {where}")]
 
 
 def test_one_that_never_reported_is_missed() -> None:
     ((level, what),) = found(node(0), node(2))
-    assert level == "broken"
+    assert level == "error"
     assert what == "1 node of 3 joined, and did not answer"
 
 
-def test_slow_ways_and_clocks_that_are_apart_are_doubtful() -> None:
+def test_slow_ways_and_clocks_that_are_apart_are_warnings() -> None:
     far = (DialResult(1, "10.0.0.2", 0.08, 12.5), DialResult(2, "10.0.0.3", 0.0001, -0.2))
     said = found(replace(node(0), dials=far), node(1), node(2))
     assert said == [
-        ("doubtful", "a round trip from node1 to node2 takes 80 ms"),
-        ("doubtful", "the clock of node2 is 12.5 s ahead of that of node1"),
+        ("warning", "a round trip from node1 to node2 takes 80 ms"),
+        ("warning", "the clock of node2 is 12.5 s ahead of that of node1"),
     ]
 
 
-def test_a_folder_that_is_not_shared_is_broken() -> None:
+def test_a_folder_that_is_not_shared_has_errors() -> None:
     said = found(node(0), replace(node(1), shared="a file is missing"), replace(node(2), shared=""))
     assert said == [
-        ("broken", "the shared folder is not shared: on node2 a file is missing"),
+        ("error", "the shared folder is not shared: on node2 a file is missing"),
     ]
 
 
 def test_names_that_lead_elsewhere_are_said_once_for_all_who_think_so() -> None:
     lost = {"node1": ("127.0.1.1",), "node3": ("10.0.0.3",)}
     said = found(node(0), replace(node(1), knows=lost), replace(node(2), knows={"node1": ()}))
-    assert said == [("doubtful", "names do not lead to their nodes: node1 from node2 and node3")]
+    assert said == [("warning", "names do not lead to their nodes: node1 from node2 and node3")]
 
 
 def test_two_nodes_of_one_name_can_be_told_apart() -> None:
     twin = replace(WELL.names, host="node1")
     said = found(node(0), node(1, names=twin), node(2, torch=""))
-    assert ("doubtful", "2 nodes are called node1: logs and reports cannot tell them apart") in said
+    assert ("warning", "2 nodes are called node1: logs and reports cannot tell them apart") in said
     assert "2.13.0 on node1 (node 1) and node1 (node 2)" in said[0][1]
 
 
@@ -105,10 +105,10 @@ def test_settings_and_accelerators_that_differ_are_said() -> None:
     said = found(node(0), replace(node(1), facts=other), node(2))
     assert said == [
         (
-            "doubtful",
+            "warning",
             "NCCL_IB_DISABLE differs between nodes: not set on node1 and node3; 1 on node2",
         ),
-        ("doubtful", "the number of accelerators differs: 8 on node1 and node3; 7 on node2"),
+        ("warning", "the number of accelerators differs: 8 on node1 and node3; 7 on node2"),
     ]
 
 
@@ -116,7 +116,7 @@ def test_the_page_says_what_is_wrong_first_where_and_how_to_mend_it() -> None:
     reports = [node(0), node(1, memory_free_bytes=1 << 20), node(2)]
     page = page_of(reports, group.judge(reports, TWO, 3))
     text = "\n".join(lines(page))
-    assert text.startswith("1 broken on 3 nodes, the most serious first\n")
-    assert " 1. BROKEN: node2: 1.0 MB of 64 GB of memory are free" in text
-    assert "    mend: end what uses it" in text
+    assert text.startswith("1 error on 3 nodes, the most serious first\n")
+    assert " 1. error: node2: 1.0 MB of 64 GB of memory are free" in text
+    assert "    fix: end what uses it" in text
     assert not page.well

@@ -18,7 +18,7 @@ from holdfast.doctor.facts import (
     Wanted,
     Way,
 )
-from holdfast.doctor.findings import Finding, is_broken, most_serious_first
+from holdfast.doctor.findings import Finding, has_errors, most_serious_first
 
 GIGABYTE = 1 << 30
 NOW = 1_800_000_000.0
@@ -54,96 +54,96 @@ def disk(free: int, use: str = "logs", **more: object) -> MachineFacts:
 @pytest.mark.parametrize(
     ("facts", "level", "words"),
     [
-        (disk(12 << 20), "broken", "/data (logs) has 12 MB left"),
-        (disk(500 << 20), "doubtful", "/data (logs) has 500 MB left"),
-        (disk(10**12, free_files=3), "broken", "/data (logs) has room for 3 more files"),
+        (disk(12 << 20), "error", "/data (logs) has 12 MB left"),
+        (disk(500 << 20), "warning", "/data (logs) has 500 MB left"),
+        (disk(10**12, free_files=3), "error", "/data (logs) has room for 3 more files"),
         (
             disk(10**12, problem="Read-only file system"),
-            "broken",
+            "error",
             "/data (logs) cannot be written to: Read-only file system",
         ),
-        (disk(1 << 20, "shared memory"), "doubtful", "shared memory (/dev/shm) has 1.0 MB"),
+        (disk(1 << 20, "shared memory"), "warning", "shared memory (/dev/shm) has 1.0 MB"),
         (
             replace(WELL, memory_free_bytes=100 << 20),
-            "broken",
+            "error",
             "100 MB of 64 GB of memory are free",
         ),
-        (replace(WELL, clock=ClockState(1000.0)), "broken", "the clock says 1970-01-01"),
-        (replace(WELL, clock=ClockState(9e9)), "broken", "the clock says 2255"),
+        (replace(WELL, clock=ClockState(1000.0)), "error", "the clock says 1970-01-01"),
+        (replace(WELL, clock=ClockState(9e9)), "error", "the clock says 2255"),
         (
             replace(WELL, clock=ClockState(NOW, False)),
-            "doubtful",
+            "warning",
             "the clock is not kept right by NTP",
         ),
-        (replace(WELL, limits=Limits(64, 64)), "broken", "64 open files are allowed: 4 workers"),
-        (replace(WELL, limits=Limits(1024, 4096)), "doubtful", "1024 open files are allowed"),
-        (replace(WELL, limits=Limits(processes=50)), "broken", "50 processes and threads"),
-        (replace(WELL, limits=Limits(cgroup_processes=500)), "doubtful", "500 processes and"),
+        (replace(WELL, limits=Limits(64, 64)), "error", "64 open files are allowed: 4 workers"),
+        (replace(WELL, limits=Limits(1024, 4096)), "warning", "1024 open files are allowed"),
+        (replace(WELL, limits=Limits(processes=50)), "error", "50 processes and threads"),
+        (replace(WELL, limits=Limits(cgroup_processes=500)), "warning", "500 processes and"),
         (
             replace(WELL, limits=Limits(locked_memory_bytes=65536)),
-            "doubtful",
+            "warning",
             "64 kB of memory may",
         ),
-        (replace(WELL, kernel=Kernel(pidfd=False)), "doubtful", "this kernel cannot pin processes"),
-        (replace(WELL, kernel=Kernel(subreaper=False)), "broken", "this kernel has no subreaper"),
+        (replace(WELL, kernel=Kernel(pidfd=False)), "warning", "this kernel cannot pin processes"),
+        (replace(WELL, kernel=Kernel(subreaper=False)), "error", "this kernel has no subreaper"),
         (
             replace(WELL, kernel=Kernel(ptrace_scope=3)),
-            "doubtful",
+            "warning",
             "nobody may look into a process",
         ),
-        (replace(WELL, accelerators=2), "broken", "4 workers want an accelerator each, and 2 can"),
-        (replace(WELL, accelerators=0), "broken", "4 workers want an accelerator each, and none"),
-        (replace(WELL, speed=Speed(compute_s=9.0)), "doubtful", "a short computation took 9.0 s"),
-        (replace(WELL, speed=Speed(1e6)), "doubtful", "memory is copied at 977 kB a second"),
-        (replace(WELL, speed=Speed(None, 1e6)), "doubtful", "loopback carries 977 kB a second"),
+        (replace(WELL, accelerators=2), "error", "4 workers want an accelerator each, and 2 can"),
+        (replace(WELL, accelerators=0), "error", "4 workers want an accelerator each, and none"),
+        (replace(WELL, speed=Speed(compute_s=9.0)), "warning", "a short computation took 9.0 s"),
+        (replace(WELL, speed=Speed(1e6)), "warning", "memory is copied at 977 kB a second"),
+        (replace(WELL, speed=Speed(None, 1e6)), "warning", "loopback carries 977 kB a second"),
         (
             replace(WELL, names=OwnName("n", problem="no such name")),
-            "doubtful",
+            "warning",
             "the machine's own",
         ),
         (
             replace(WELL, names=OwnName("n", ("127.0.1.1",))),
-            "doubtful",
+            "warning",
             "the machine's own name means",
         ),
         (
             replace(WELL, interfaces=WELL.interfaces[:1]),
-            "broken",
+            "error",
             "no interface but loopback is up",
         ),
         (
             replace(WELL, way=Way("head:29400", problem="no such name")),
-            "broken",
+            "error",
             "head:29400 does not resolve here: no such name",
         ),
         (
             replace(WELL, way=Way("head:1", ("10.0.0.9",), False, problem="timed out")),
-            "broken",
+            "error",
             "head:1 (10.0.0.9) cannot be reached: timed out",
         ),
         (
             replace(
                 WELL, way=Way("head:1", ("10.0.0.1",), True, problem="cannot listen on head:1")
             ),
-            "broken",
+            "error",
             "cannot listen on head:1",
         ),
         (
             replace(WELL, variables={"NCCL_SOCKET_IFNAME": "ib0"}),
-            "broken",
+            "error",
             "NCCL_SOCKET_IFNAME=ib0, and there is no interface ib0 here",
         ),
         (
             replace(WELL, variables={"MASTER_ADDR": "old", "RANK": "3"}),
-            "doubtful",
+            "warning",
             "MASTER_ADDR, RANK are set in this shell",
         ),
         (
             replace(WELL, variables={"CUDA_LAUNCH_BLOCKING": "1"}),
-            "doubtful",
+            "warning",
             "CUDA_LAUNCH_BLOCKING",
         ),
-        (replace(WELL, variables={"OMP_NUM_THREADS": "many"}), "doubtful", "OMP_NUM_THREADS=many"),
+        (replace(WELL, variables={"OMP_NUM_THREADS": "many"}), "warning", "OMP_NUM_THREADS=many"),
     ],
 )
 def test_one_thing_is_wrong(facts: MachineFacts, level: str, words: str) -> None:
@@ -164,12 +164,12 @@ def test_an_endpoint_whose_host_is_not_up_yet_is_no_finding() -> None:
 
 
 def test_the_most_serious_comes_first_and_what_nodes_have_in_common_is_one() -> None:
-    slow = Finding("doubtful", "slow", "x", ("a",))
-    full = Finding("broken", "full", "y", ("a",))
+    slow = Finding("warning", "slow", "x", ("a",))
+    full = Finding("error", "full", "y", ("a",))
     every = most_serious_first([slow, full, replace(full, nodes=("b",))])
     assert [(one.what, one.nodes) for one in every] == [("full", ("a", "b")), ("slow", ("a",))]
-    assert is_broken(every)
-    assert not is_broken([slow])
+    assert has_errors(every)
+    assert not has_errors([slow])
 
 
 @pytest.mark.parametrize(

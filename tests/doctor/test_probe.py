@@ -19,6 +19,7 @@ from holdfast.doctor.page import DoctorPage
 from holdfast.elastic.rendezvous.membership import Membership
 from holdfast.elastic.rendezvous.store import CoordinatorStore
 from holdfast.engine.secrets import Secrets, security_of
+from holdfast.transport.listener import listening_socket
 
 from ..free_ports import free_port
 
@@ -125,7 +126,7 @@ def test_a_node_that_loses_the_others_has_a_page_that_says_so(
 
 def test_who_dials_and_says_nothing_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "PINGED_AT_ONCE", 2)
-    listening = probe.listening_socket("", 0)
+    listening = listening_socket("", 0)
     peer = probe.Peer(1, "node", ("127.0.0.1",), listening.getsockname()[1], Examined(1, FACTS))
     with listening, ThreadPoolExecutor() as pool:
         serving = pool.submit(probe._serve_pings, listening)

@@ -55,7 +55,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.root
 def test_a_disk_that_is_nearly_full_is_seen(small_disk: Path) -> None:
     (found,) = machine.room(reading.disk("logs", str(small_disk / "to" / "come")))
-    assert (found.level, found.what) == ("broken", f"{small_disk}/to/come (logs) has 12 MB left")
+    assert (found.level, found.what) == ("error", f"{small_disk}/to/come (logs) has 12 MB left")
     with pytest.raises(OSError, match="No space"), (small_disk / "all").open("wb") as file:
         file.write(bytes(13 << 20))
     (found,) = machine.room(reading.disk("logs", str(small_disk)))
@@ -124,7 +124,7 @@ def test_a_folder_to_meet_in_must_be_written_to() -> None:
     (meeting,) = (disk for disk in facts.disks if disk.use == "meeting")
     (found,) = machine.room(meeting)
     assert "/proc/self/meet" in found.what
-    assert found.level == "broken"
+    assert found.level == "error"
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,9 @@ from typing import Any
 
 from tools.simulator.timeline import ManualClock
 
-from holdfast.core.coordinator.bootstrap import Beginning
-from holdfast.core.coordinator.liveness import Liveness, Taken
+from holdfast.core.coordinator import Beginning, Coordinator, Taken
 from holdfast.core.election import ElectionEffect, ElectionEvent, ElectionState
-from holdfast.core.node.io import (
+from holdfast.core.node_io import (
     AllGone,
     EndpointReserved,
     EndSpawner,
@@ -198,7 +197,7 @@ class Node:
     def began(self, at: float, beginning: Beginning) -> None:
         self.beginnings.append(beginning)
 
-    def taken(self, at: float, liveness: Liveness) -> None:
+    def taken(self, at: float, liveness: Coordinator) -> None:
         self.coordinated += liveness.taken
         liveness.taken.clear()
 

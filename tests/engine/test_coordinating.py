@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.core.border import Write, Written
-from holdfast.core.coordinator.bootstrap import Beginning
+from holdfast.core.coordinator import Beginning
 from holdfast.core.election import Verdict
 from holdfast.core.protocol.messages import (
     HeartbeatAnswered,
@@ -69,7 +69,7 @@ class Stage:
             self.coordinating.on_message(name, greeting)
 
     def fail(self, name: str) -> None:
-        seats = self.coordinating.state.round
+        seats = self.coordinating.state.group.round
         assert seats is not None
         rank = next(
             message.assignment.workers[0].rank
@@ -77,11 +77,11 @@ class Stage:
             if node == name and isinstance(message, RunRound)
         )
         failure = Failure(name, f"host-{name}", 0, rank, "default", 7, ExitStatus(code=1), 1.0)
-        number = self.coordinating.state.round_number
+        number = self.coordinating.state.group.round_number
         self.coordinating.on_message(name, WorkersFailed(number, (failure,)))
 
     def stop(self, name: str) -> None:
-        number = self.coordinating.state.round_number
+        number = self.coordinating.state.group.round_number
         self.coordinating.on_message(name, RoundStopped(number, (), PLACE))
 
     def told(self, kind: type[ToNode] | None = None) -> list[tuple[str, ToNode]]:
@@ -229,7 +229,7 @@ def test_silence_is_judged_after_what_could_be_read_was(stage: Stage) -> None:
     for name in ("b", "c"):
         clock.call_later(0.5, stage.greet, name)
     clock.advance(leases.suspect_s - 0.5)
-    assert stage.coordinating.state.round_number == 1
+    assert stage.coordinating.state.group.round_number == 1
     assert not stage.told(StopRound)
     clock.advance(100)
     assert stage.told(StopRound), "and silence is judged"

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from holdfast.core.node.io import SignalReceived
+from holdfast.core.node_io import SignalReceived
 from holdfast.core.protocol.messages import HeartbeatAnswered
 from holdfast.engine.elected import NOT_LEADING
 

@@ -106,7 +106,7 @@ def test_a_claim_that_is_lost_and_taken_again_goes_on_above_what_was(world: Worl
     assert now is not None
     assert now is not before
     assert now.state.term > term
-    assert now.state.round_number >= 1
+    assert now.state.group.round_number >= 1
     assert any("going on from the record of round 1" in text for text in leader.said)
     assert host.workers
     assert other.workers

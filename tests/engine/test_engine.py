@@ -7,9 +7,9 @@ from typing import get_args
 
 import pytest
 
-from holdfast.core.coordinator.io import CoordinatorEffect
+from holdfast.core.coordinator_io import CoordinatorEffect
 from holdfast.core.election import ElectionEffect
-from holdfast.core.node.io import (
+from holdfast.core.node_io import (
     Dial,
     EndSpawner,
     Finish,

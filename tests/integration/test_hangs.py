@@ -121,7 +121,7 @@ if os.environ["HOLDFAST_ROUND"] == "1":
     job = run_job("-n=2", SOON, "--hang=restart", "--max-restarts=1", script=script)
     assert job.wait() == 0
     assert "ending rank 0 for it (--hang restart)" in job.stderr
-    assert "the job stood still, and it was ended in" in job.stderr
+    assert "the job hung, and it was ended in" in job.stderr
     assert "restarting (1 of 1)" in job.stderr
     path = re.search(r"it was ended in .*; stacks: (.*\.txt)", job.stderr)
     assert path is not None, "the failure names where the stacks are"
@@ -142,7 +142,7 @@ for step in range(20, 1000):
     job = start_job(SOON, script=script)
     job.until(lambda: "the job hangs" in job.stderr, "a word of it")
     (job.folder / "go").touch()
-    job.until(lambda: "the workers of this node move again" in job.stderr, "its end")
+    job.until(lambda: "the workers of this node are progressing again" in job.stderr, "its end")
     (job.folder / "end").touch()
     assert job.wait() == 0
 
@@ -171,6 +171,26 @@ HEALTHY = {
             sum(range(10**7))
         """,
     "a start without a sign": "",
+    "an upload in a thread of rank 0": """
+        import socket, threading
+        if rank == 0:
+            listening = socket.create_server(("127.0.0.1", 0))
+            if os.fork() == 0:
+                slow, _ = listening.accept()
+                while slow.recv(1000):
+                    time.sleep(0.1)
+                os._exit(0)
+            def upload():
+                with socket.create_connection(listening.getsockname()) as sending:
+                    while lasts():
+                        sending.sendall(bytes(1000))
+                        time.sleep(0.1)
+            uploading = threading.Thread(target=upload)
+            uploading.start()
+            uploading.join()
+            open("go", "w").close()
+        barrier()
+        """,
     "data loading by rank 0": """
         if rank == 0:
             while lasts():

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from holdfast.core.node.io import Finish
+from holdfast.core.node_io import Finish
 from holdfast.observe import journal
 
 STARTS = pytest.mark.parametrize("start", ["--preload=json", "--no-warm"])

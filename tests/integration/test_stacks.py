@@ -152,7 +152,7 @@ def test_a_stopped_worker_is_said_to_be_stopped_and_stays_so(
 
 
 def state_of(pid: int) -> str:
-    view = kernel.look(pid)
+    view = kernel.view_of(pid)
     return view.state if view is not None else ""
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.core.node.liveness_locks import MachineNote, NotedSeat
+from holdfast.core.policy.liveness_locks import MachineNote, NotedSeat
 
 from ..etcd_cluster import EtcdCluster
 from ..free_ports import free_port

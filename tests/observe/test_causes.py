@@ -9,8 +9,8 @@ import pytest
 from tools.simulator import make_plan, simulate
 from tools.simulator.everywhere import Case
 
-from holdfast.core.coordinator.io import Heard
-from holdfast.core.node.io import Told
+from holdfast.core.coordinator_io import Heard
+from holdfast.core.node_io import Told
 from holdfast.core.protocol.messages import CloseJob, RunRound, StopRound
 from holdfast.observe.causes import JournalRead, StepId, causes, story, the_end
 from holdfast.observe.journal import ElectionStep, NodeStep, Step, read

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from tools.simulator import make_plan, simulate
 
-from holdfast.core.node.io import Told
+from holdfast.core.node_io import Told
 from holdfast.core.protocol.messages import StopRound
 from holdfast.observe.causes import JournalRead
 from holdfast.observe.job_report import JobReport, report, segment_at, within

@@ -16,15 +16,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from holdfast.core.coordinator.io import (
+from holdfast.core import node as agent
+from holdfast.core.coordinator import check_leases, coordinator_of, decide, receive
+from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     CoordinatorEvent,
     CoordinatorTimerFired,
     Heard,
 )
-from holdfast.core.coordinator.liveness import check_leases, decide, liveness_of, receive
-from holdfast.core.node import step as agent
-from holdfast.core.node.io import (
+from holdfast.core.features.of_node import new_node
+from holdfast.core.node_io import (
     AllGone,
     CoordinatorLost,
     CoordinatorReached,
@@ -41,7 +42,6 @@ from holdfast.core.node.io import (
     WorkerExited,
     WorkerStarted,
 )
-from holdfast.core.node.state import NodeState
 from holdfast.core.policy.config import JobConfig, Output, Program, Rendezvous, RestartPolicy
 from holdfast.core.protocol.document import Ledger
 from holdfast.core.protocol.errors import UsageError
@@ -64,7 +64,6 @@ from holdfast.observe.journal import (
     ClockRead,
     CoordinatorBegan,
     CoordinatorStep,
-    ElectionStep,
     Gap,
     Journal,
     JournalHeader,
@@ -293,11 +292,11 @@ def test_a_job_that_makes_steps_replays_without_most_of_them(path: Path) -> None
     node = JournalledNode(Journal(path, HEADER))
     node.take(NodeStarted(cold="not wanted"))
     step = 0
-    while node.coordinator.round_number < 3:
+    while node.coordinator.group.round_number < 3:
         following = next(node.next_by_itself(), None)
-        if following is None and step < 50 * node.coordinator.round_number:
+        if following is None and step < 50 * node.coordinator.group.round_number:
             step += 1
-            node.take(StepReported(node.coordinator.round_number, 0, step))
+            node.take(StepReported(node.coordinator.group.round_number, 0, step))
         else:
             node.happen(following or next(node.chance_of_failure()))
     node.journal.close()
@@ -314,7 +313,7 @@ def long_journal(path: Path, limit_bytes: int) -> tuple[JournalHeader, list[Step
     """One that is much longer than its limit."""
     node = JournalledNode(Journal(path, HEADER, limit_bytes=limit_bytes))
     node.take(NodeStarted(cold="not wanted"))
-    while node.coordinator.round_number < 2:
+    while node.coordinator.group.round_number < 2:
         node.happen(next(node.next_by_itself(), None) or next(node.chance_of_failure()))
     for number in range(300):
         node.take(WorkerStarted(99, 0, number))
@@ -397,7 +396,7 @@ def recovered_job(path: Path) -> list[Step]:
     """One round that fails and one that runs."""
     node = JournalledNode(Journal(path, HEADER))
     node.take(NodeStarted(cold="not wanted"))
-    while node.coordinator.round_number < 2:
+    while node.coordinator.group.round_number < 2:
         following = next(node.next_by_itself(), None) or next(node.chance_of_failure())
         node.happen(following)
     node.journal.close()
@@ -504,7 +503,7 @@ NODES_HEADER = structs.replace(HEADER, config=NODES)
 def quiet_life(path: Path, heartbeats: int) -> list[Step]:
     """A node that joins, sends heartbeats that are answered, and is told to stop a round."""
     journal = Journal(path, NODES_HEADER)
-    state = NodeState(NODES, NODE, "here")
+    state = new_node(NODES, NODE, "here")
     number = 0
 
     def take(event: NodeEvent, now: float) -> None:
@@ -540,7 +539,7 @@ def test_a_replay_does_without_the_heartbeats_that_were_left_out(path: Path) -> 
 def test_a_coordinator_that_took_over_replays_from_what_it_began_with(path: Path) -> None:
     journal = Journal(path, NODES_HEADER)
     beginning = Beginning(Term(1, 7), ledger=Ledger(4, 2, charges=1), gone_after_s=12.0)
-    liveness = liveness_of(beginning.state(NODES, 100.0))
+    liveness = coordinator_of(beginning.state(NODES, 100.0))
     journal.began(100.0, beginning)
     info = NodeInfo("a-1", "a", slots=2)
     standing = RoundReport(4, 0, 2, "running")
@@ -611,27 +610,6 @@ def test_a_journal_of_the_first_schema_is_still_read(path: Path) -> None:
     path.write_text(json.dumps({**first, "schema": 1}) + "\n")
     header, steps = read(path)
     assert (header.schema, header.clock, steps) == (1, None, [])
-
-
-def test_the_election_of_an_older_journal_is_read_under_its_present_names(path: Path) -> None:
-    """What it was called before is told the same, and not decided again."""
-    Journal(path, HEADER).close()
-    first = {**json.loads(path.read_text()), "schema": 2}
-    step = {
-        "machine": "election",
-        "seq": 1,
-        "at": 1.0,
-        "before": {"node": "a", "terms": {}},
-        "event": {"type": "ResignationWanted", "reason": "cut off"},
-        "effects": [{"type": "StepDown", "reason": "it has resigned"}, {"type": "Announce"}],
-    }
-    path.write_text(json.dumps(first) + "\n" + json.dumps(step) + "\n")
-    header, steps = read(path)
-    (found,) = steps
-    assert isinstance(found, ElectionStep)
-    assert (found.event["type"], found.event["reason"]) == ("Resign", "cut off")
-    assert [effect["type"] for effect in found.effects] == ["StepDown", "Say"]
-    assert list(replay(header, steps)) == []
 
 
 def test_whoever_listens_is_told_of_every_step_also_of_those_that_are_not_written(

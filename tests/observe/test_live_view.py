@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.coordinator.io import Explain, Heard
-from holdfast.core.node.io import (
+from holdfast.core.coordinator_io import Explain, Heard
+from holdfast.core.node_io import (
     AllGone,
     CoordinatorLost,
     CoordinatorReached,

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from holdfast.core.node.io import StallOver, StepReported, StragglerFound, Told
+from holdfast.core.node_io import StallOver, StepReported, StragglerFound, Told
 from holdfast.core.protocol.messages import CloseJob, StopRound, TellHang
 from holdfast.core.protocol.model import Outcome
 from holdfast.observe.exposition import Histogram, exposition

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.coordinator.io import CoordinatorTimerFired
-from holdfast.core.node.io import (
+from holdfast.core.coordinator_io import CoordinatorTimerFired
+from holdfast.core.node_io import (
     AllGone,
     NodeEvent,
     StepReported,

@@ -9,8 +9,8 @@ import pytest
 from msgspec import structs
 from tools.simulator import make_plan, simulate
 
-from holdfast.core.coordinator.io import Explain, Heard, Tell, Write
-from holdfast.core.node.io import (
+from holdfast.core.coordinator_io import Explain, Heard, Tell, Write
+from holdfast.core.node_io import (
     AllGone,
     KillEverything,
     NodeStarted,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.coordinator.io import Heard
-from holdfast.core.node.io import NodeStarted, StepReported, Told, WorkerStarted
+from holdfast.core.coordinator_io import Heard
+from holdfast.core.node_io import NodeStarted, StepReported, Told, WorkerStarted
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol.messages import RunRound, StopRound, WorkersProgressed
 from holdfast.core.protocol.model import Assignment, Endpoint, Outcome, Ranks

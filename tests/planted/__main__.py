@@ -1,12 +1,13 @@
 """Play the planted failures and print who names their causes.
 
-    python -m tests.planted --table [--torchrun] [WORDS ...]
+    python -m tests.planted [--table] [--torchrun] [WORDS ...]
     python -m tests.planted --page [WORDS ...]
 
 With words, only failures whose names have one of them. With `--torchrun`, the same on one machine
 under torchrun, where that makes sense: does its summary name the right rank, and has it a word for
-the kind? With `--page`, what was said goes into docs/reference/planted-failures.md. Needs root, for
-hosts and disks. The programs do not use torchrun's `@record`.
+the kind? (Without `--table`, only that.) With `--page`, what was said goes into
+docs/reference/planted-failures.md. Needs root, for hosts and disks. The programs do not use
+torchrun's `@record`.
 """
 
 from __future__ import annotations
@@ -37,9 +38,11 @@ def main() -> int:
     parser.add_argument("words", nargs="*")
     asked = parser.parse_args()
     rows = [row for row in PLANTED if not asked.words or any(w in row.name for w in asked.words)]
-    if not asked.table and not asked.page:
+    if not (asked.table or asked.page or asked.torchrun):
         print("\n".join(f"{row.name}: {row.kind}" for row in rows))
         return 0
+    if asked.torchrun and not asked.table:
+        return _torchrun(rows)
     network = Network(THREE)
     try:
         return _page(rows, network) if asked.page else _table(rows, network, asked.torchrun)
@@ -61,6 +64,14 @@ def _table(rows: list[Planted], network: Network, with_torchrun: bool) -> int:
         print(f"\ntorchrun: of {right[0]}, the right rank in {right[1]}, the kind in {right[2]}")
     print(f"\nwrong: {wrong}")
     return min(wrong, 1)
+
+
+def _torchrun(rows: list[Planted]) -> int:
+    right = [0, 0, 0]
+    for row in rows:
+        print(f"{row.name}: {_torchrun_score(row, right)}", flush=True)
+    print(f"\ntorchrun: of {right[0]}, the right rank in {right[1]}, the kind in {right[2]}")
+    return 0
 
 
 def _page(rows: list[Planted], network: Network) -> int:

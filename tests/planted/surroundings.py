@@ -108,6 +108,45 @@ def a_file_for_logs(stage: Stage) -> Iterator[None]:
     yield
 
 
+def a_certificate(not_before: str, not_after: str) -> Callable[[Stage], Surroundings]:
+    """Of a server, good between these dates only (YYYYMMDD)."""
+
+    @contextmanager
+    def make(stage: Stage) -> Iterator[None]:
+        if shutil.which("openssl") is None:
+            raise NotHere("needs openssl")
+        folder = stage.folder / "certificates"
+        folder.mkdir()
+        (folder / "index.txt").touch()
+        (folder / "openssl.cnf").write_text(
+            "[ca]\ndefault_ca = own\n[own]\ndatabase = index.txt\nnew_certs_dir = .\n"
+            "rand_serial = yes\ndefault_md = sha256\npolicy = any\nx509_extensions = names\n"
+            "[any]\ncommonName = supplied\n[names]\nsubjectAltName = DNS:localhost\n"
+            "basicConstraints = CA:TRUE\n[req]\ndistinguished_name = none\n[none]\n"
+        )
+        ours = ("-config", "openssl.cnf")
+        asked = ("-newkey", "rsa:2048", "-nodes", "-keyout", "key.pem", "-out", "asked.pem")
+        dates = ("-startdate", f"{not_before}000000Z", "-enddate", f"{not_after}000000Z")
+        signed = ("-selfsign", "-keyfile", "key.pem", "-in", "asked.pem", "-out", "server.pem")
+        _run("openssl", "req", "-new", *ours, *asked, "-subj", "/CN=localhost", folder=folder)
+        _run("openssl", "ca", "-batch", *ours, *signed, *dates, folder=folder)
+        stage.variables["PLANTED_CERTIFICATE"] = str(folder / "server.pem")
+        stage.variables["PLANTED_KEY"] = str(folder / "key.pem")
+        yield
+
+    return make
+
+
+@contextmanager
+def an_empty_folder(stage: Stage) -> Iterator[None]:
+    """Of the culprit's; the others have data."""
+    for name, home in stage.homes.items():
+        (home / "shards").mkdir()
+        if name != stage.culprit_host:
+            (home / "shards" / "0001.bin").touch()
+    yield
+
+
 @contextmanager
 def other_settings(stage: Stage) -> Iterator[None]:
     """The culprit's host is told something else about the job than the others."""
@@ -176,7 +215,7 @@ def _delegated() -> list[str]:
         return []
 
 
-def _run(*words: str) -> None:
-    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+def _run(*words: str, folder: Path | None = None) -> None:
+    ended = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
     if ended.returncode:
         raise NotHere(f"{' '.join(words)}: {ended.stderr.strip()}")

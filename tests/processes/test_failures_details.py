@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.node.io import WorkerExited
+from holdfast.core.node_io import WorkerExited
 from holdfast.core.policy.config import Program
 from holdfast.core.protocol.model import ExitStatus
 from holdfast.processes.failures import with_details, with_evidence

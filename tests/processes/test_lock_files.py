@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.node.liveness_locks import MachineNote, NotedSeat
+from holdfast.core.policy.liveness_locks import MachineNote, NotedSeat
 from holdfast.processes import lock_files
 from holdfast.processes.lock_files import (
     ENDING,
     KEPT_S,
     MARKER,
-    OwnNote,
+    OwnLock,
+    find_locks,
     is_local,
     lock_origin,
-    look,
     remove,
     wait_for,
 )
@@ -43,8 +43,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def own(folder: Path) -> Iterator[OwnNote]:
-    made = OwnNote(folder, note())
+def own(folder: Path) -> Iterator[OwnLock]:
+    made = OwnLock(folder, note())
     yield made
     try:
         os.close(made.descriptor)
@@ -53,10 +53,10 @@ def own(folder: Path) -> Iterator[OwnNote]:
 
 
 def verdicts(folder: Path, job: str = "job") -> list[str]:
-    return [found.verdict for found in look(folder, job, lock_origin(), "")]
+    return [found.verdict for found in find_locks(folder, job, lock_origin(), "")]
 
 
-def let_go(own: OwnNote) -> None:
+def let_go(own: OwnLock) -> None:
     os.close(own.descriptor)
 
 
@@ -78,7 +78,7 @@ class Holder:
         self._process.wait(DEADLINE_S)
 
 
-def test_a_node_has_ended_when_the_last_that_held_its_note_has(own: OwnNote) -> None:
+def test_a_node_has_ended_when_the_last_that_held_its_note_has(own: OwnLock) -> None:
     holder = Holder(own.descriptor)
     assert verdicts(own.folder) == ["may run"]
     let_go(own)
@@ -90,7 +90,7 @@ def test_a_node_has_ended_when_the_last_that_held_its_note_has(own: OwnNote) -> 
 def test_a_process_that_let_go_of_all_descriptors_is_known_by_its_environment(
     folder: Path,
 ) -> None:
-    made = OwnNote(folder, note(marker="@holdfast-1-ab"))
+    made = OwnLock(folder, note(marker="@holdfast-1-ab"))
     holder = Holder(env={MARKER: "@holdfast-1-ab"})
     let_go(made)
     assert verdicts(folder) == ["may run"]
@@ -99,7 +99,7 @@ def test_a_process_that_let_go_of_all_descriptors_is_known_by_its_environment(
 
 
 def test_a_longer_marker_is_another_one(folder: Path) -> None:
-    made = OwnNote(folder, note(marker="@holdfast-1-ab"))
+    made = OwnLock(folder, note(marker="@holdfast-1-ab"))
     holder = Holder(env={MARKER: "@holdfast-1-abc"})
     let_go(made)
     assert verdicts(folder) == ["ended"]
@@ -107,7 +107,7 @@ def test_a_longer_marker_is_another_one(folder: Path) -> None:
 
 
 def test_the_end_of_what_may_run_is_waited_for(folder: Path) -> None:
-    made = OwnNote(folder, note(marker="@holdfast-1-ab"))
+    made = OwnLock(folder, note(marker="@holdfast-1-ab"))
     holders = Holder(made.descriptor), Holder(env={MARKER: "@holdfast-1-ab"})
     let_go(made)
     found = []
@@ -122,25 +122,25 @@ def test_the_end_of_what_may_run_is_waited_for(folder: Path) -> None:
     assert [one.verdict for one in found] == ["ended"]
 
 
-def test_a_note_that_is_removed_meanwhile_proves_nothing(own: OwnNote) -> None:
+def test_a_note_that_is_removed_meanwhile_proves_nothing(own: OwnLock) -> None:
     (own.folder / own.file).unlink()
     assert wait_for(own.folder, own.file, lock_origin()) is None
 
 
-def test_what_is_found_is_what_was_noted_last(own: OwnNote) -> None:
+def test_what_is_found_is_what_was_noted_last(own: OwnLock) -> None:
     own.put(NotedSeat(5, 2, 0, ("1" * 32, "2" * 32)))
     own.put(SEAT)
     let_go(own)
-    (found,) = look(own.folder, "job", lock_origin(), "")
+    (found,) = find_locks(own.folder, "job", lock_origin(), "")
     assert (found.note.node, found.note.seat, found.verdict) == ("here-1", SEAT, "ended")
 
 
-def test_notes_of_other_jobs_and_one_s_own_are_not_looked_at(own: OwnNote) -> None:
-    assert look(own.folder, "another", lock_origin(), "") == []
-    assert look(own.folder, "job", lock_origin(), own.file) == []
+def test_notes_of_other_jobs_and_one_s_own_are_not_looked_at(own: OwnLock) -> None:
+    assert find_locks(own.folder, "another", lock_origin(), "") == []
+    assert find_locks(own.folder, "job", lock_origin(), own.file) == []
 
 
-def test_a_copy_of_a_note_proves_nothing(own: OwnNote) -> None:
+def test_a_copy_of_a_note_proves_nothing(own: OwnLock) -> None:
     copied = own.folder / own.file.replace(ENDING, f"-copied{ENDING}")
     shutil.copy(own.folder / own.file, copied)
     assert sorted(verdicts(own.folder)) == ["may run", "unknown"]
@@ -148,24 +148,24 @@ def test_a_copy_of_a_note_proves_nothing(own: OwnNote) -> None:
 
 def test_a_note_of_an_earlier_start_of_this_machine_proves_the_end(folder: Path) -> None:
     earlier = replace(lock_origin(), start="earlier", machine="m", namespace="pid:[4026531836]")
-    let_go(OwnNote(folder, replace(note(), where=earlier)))
-    (found,) = look(folder, "job", replace(earlier, start="this one"), "")
+    let_go(OwnLock(folder, replace(note(), where=earlier)))
+    (found,) = find_locks(folder, "job", replace(earlier, start="this one"), "")
     assert found.verdict == "ended"
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"job":"job"}', b"\xff" * 100])
-def test_what_is_no_note_is_not_believed(own: OwnNote, content: bytes) -> None:
+def test_what_is_no_note_is_not_believed(own: OwnLock, content: bytes) -> None:
     (own.folder / own.file).write_bytes(content)
     assert verdicts(own.folder) == []
 
 
-def test_a_note_that_others_can_write_is_not_believed(own: OwnNote) -> None:
+def test_a_note_that_others_can_write_is_not_believed(own: OwnLock) -> None:
     (own.folder / own.file).chmod(0o666)
     let_go(own)
     assert verdicts(own.folder) == []
 
 
-def test_only_its_user_can_read_a_note(own: OwnNote) -> None:
+def test_only_its_user_can_read_a_note(own: OwnLock) -> None:
     assert (own.folder / own.file).stat().st_mode & 0o777 == 0o600
 
 
@@ -173,13 +173,13 @@ def test_a_folder_that_is_not_private_is_not_used(folder: Path) -> None:
     folder.mkdir(mode=0o777)
     folder.chmod(0o777)
     with pytest.raises(PermissionError):
-        OwnNote(folder, note())
-    assert look(folder, "job", lock_origin(), "") == []
+        OwnLock(folder, note())
+    assert find_locks(folder, "job", lock_origin(), "") == []
     remove(folder, ("any",))
 
 
-def test_what_nobody_came_back_for_is_swept_away_unless_it_is_held(own: OwnNote) -> None:
-    left = OwnNote(own.folder, note("an older job"))
+def test_what_nobody_came_back_for_is_swept_away_unless_it_is_held(own: OwnLock) -> None:
+    left = OwnLock(own.folder, note("an older job"))
     long_ago = time.time() - 2 * KEPT_S
     for made in (own, left):
         os.utime(own.folder / made.file, (long_ago, long_ago))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.core.node.io import AllGone, NodeEvent, SpawnerEnded, WorkerExited
+from holdfast.core.node_io import AllGone, NodeEvent, SpawnerEnded, WorkerExited
 from holdfast.core.protocol.model import ExitStatus
 from holdfast.processes.supervisor import Outbox
 from holdfast.runtime.loop import EventLoop

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.processes.process_group import GroupMember, ProcessGroup
 from holdfast.processes.spawner_process import SpawnerProcess, start_spawner
-from holdfast.processes.stdlib_only.private_messages import Message, NameStuck
+from holdfast.processes.stdlib_only.private_messages import Message, ReportStuck
 from holdfast.runtime.loop import EventLoop
 
 from ..waiting import loop_until
@@ -62,7 +62,7 @@ def stage() -> Iterator[Stage]:
 def test_what_can_never_be_sent_ends_the_spawner_and_is_named(stage: Stage) -> None:
     closed = os.open(os.devnull, os.O_RDWR)
     os.close(closed)
-    stage.group.request(NameStuck(), [closed])
+    stage.group.request(ReportStuck(), [closed])
     os.dup2(0, closed)  # So that there is something to close with the connection.
     loop_until(stage.loop, lambda: stage.ended)
     assert stage.ended == ["could not be asked: Bad file descriptor"]
@@ -75,7 +75,7 @@ import os, resource, socket
 from holdfast.runtime.loop import EventLoop
 from holdfast.processes.process_group import ProcessGroup
 from holdfast.processes.spawner_process import SpawnerProcess
-from holdfast.processes.stdlib_only.private_messages import NameStuck
+from holdfast.processes.stdlib_only.private_messages import ReportStuck
 from holdfast.processes.stdlib_only.wire import PrivateConnection
 
 ours, theirs = socket.socketpair()
@@ -98,7 +98,7 @@ def empty():
 
 received = []
 loop.add_reader(theirs, lambda: received.extend(spawner.receive()))
-group.request(NameStuck(), [os.dup(0)])
+group.request(ReportStuck(), [os.dup(0)])
 assert not received
 for turn in range(5):
     loop.call_later(0.1, empty)
@@ -112,7 +112,7 @@ def test_what_cannot_be_sent_now_is_sent_later() -> None:
     done = subprocess.run(
         [sys.executable, "-c", CROWDED], capture_output=True, text=True, check=False
     )
-    assert done.stdout.splitlines() == [os.strerror(errno.ETOOMANYREFS), "NameStuck()"], done
+    assert done.stdout.splitlines() == [os.strerror(errno.ETOOMANYREFS), "ReportStuck()"], done
 
 
 # Ends by itself, should nobody let it: then the test has failed, and does not wait for ever.
@@ -149,7 +149,7 @@ def test_a_spawner_that_has_hung_up_and_is_slow_to_end_holds_up_nobody(stage: St
 
 def test_the_end_of_a_spawner_is_told_with_how_it_came(stage: Stage) -> None:
     stage.group.kill_spawner()
-    stage.group.request(NameStuck())
+    stage.group.request(ReportStuck())
     loop_until(stage.loop, lambda: stage.ended)
     (how,) = stage.ended
     assert how.startswith("was killed by")

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from holdfast.core.node.io import ShowSaving
+from holdfast.core.node_io import ShowSaving
 from holdfast.processes.saving_page import DrainPage
 from holdfast.worker.draining import PAGE_SIZE, read
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.core.coordinator.bootstrap import Beginning
-from holdfast.core.coordinator.io import (
+from holdfast.core.coordinator import Beginning, Taken
+from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     CoordinatorEvent,
     Depose,
@@ -13,8 +13,7 @@ from holdfast.core.coordinator.io import (
     Tell,
     Write,
 )
-from holdfast.core.coordinator.leases import NodeGone, NodeHeardAgain, NodeSuspected
-from holdfast.core.coordinator.liveness import Taken
+from holdfast.core.membership import NodeGone, NodeHeardAgain, NodeSuspected
 from holdfast.core.protocol.document import Ledger
 from holdfast.core.protocol.messages import CloseJob, RunRound, SaveNow, StopRound
 from holdfast.core.protocol.model import Outcome

@@ -12,7 +12,7 @@ import signal
 from msgspec.structs import replace
 from tools.simulator.plan import HostPlan
 
-from holdfast.core.node.io import ClosingAsked, Released
+from holdfast.core.node_io import ClosingAsked, Released
 from holdfast.core.policy.config import (
     JobConfig,
     Program,

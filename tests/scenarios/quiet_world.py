@@ -21,11 +21,10 @@ from tools.simulator.process import SimulatedProcess
 from tools.simulator.spawner import SimulatedSpawner, SimulatedWorker
 from tools.simulator.timeline import HostClock
 
-from holdfast.core.coordinator.bootstrap import Beginning
-from holdfast.core.coordinator.io import Explain
-from holdfast.core.coordinator.liveness import Liveness
+from holdfast.core.coordinator import Beginning, Coordinator
+from holdfast.core.coordinator_io import Explain
 from holdfast.core.election import may_speak
-from holdfast.core.node.io import (
+from holdfast.core.node_io import (
     EndpointReserved,
     EndSpawner,
     KillEverything,
@@ -161,7 +160,7 @@ class Witness(Observer):
     def began(self, at: float, beginning: Beginning) -> None:
         self._world.see("coordinator", begins(self._here.name, beginning))
 
-    def taken(self, at: float, liveness: Liveness) -> None:
+    def taken(self, at: float, liveness: Coordinator) -> None:
         is_mute = self._election is not None and not may_speak(self._election, at)
         for taken in liveness.taken:
             for text in step_in_words(taken, is_mute):

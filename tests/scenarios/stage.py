@@ -13,9 +13,10 @@ from collections.abc import Callable, Collection, Sequence
 
 from tools.simulator.timeline import ManualClock
 
-from holdfast.core.coordinator.io import CoordinatorEffect, CoordinatorEvent, CoordinatorTimerFired
-from holdfast.core.coordinator.liveness import Liveness
-from holdfast.core.node.io import (
+from holdfast.core.coordinator import Coordinator
+from holdfast.core.coordinator_io import CoordinatorEffect, CoordinatorEvent, CoordinatorTimerFired
+from holdfast.core.features.warm_start import NodeWarmStart
+from holdfast.core.node_io import (
     AllGone,
     EndpointReserved,
     ImportsLearned,
@@ -112,7 +113,7 @@ class Stage:
         self._engine.post(NodeStarted(preload, cold=cold))
 
     def ready(self, command: Command) -> None:
-        steps = self._engine.state.preload
+        steps = self._engine.state.feature(NodeWarmStart).preload
         late, beside = tuple(_list(command, "late")), "beside" in command.words
         self._engine.post(
             ZygoteReady(steps, late=late, has_torch="import torch" in steps, beside=beside)
@@ -165,7 +166,7 @@ class Stage:
             self._seen.append(f"clock        the {event.name} timer fires")
         self._seen += map(line, effects)
 
-    def taken(self, at: float, liveness: Liveness) -> None:
+    def taken(self, at: float, liveness: Coordinator) -> None:
         for taken in liveness.taken:
             self.agent(at, taken.event, taken.effects)
         liveness.taken.clear()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.core.coordinator.io import (
+from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     Explain,
     Retire,
@@ -17,7 +17,8 @@ from holdfast.core.coordinator.io import (
     WakeCoordinator,
     Write,
 )
-from holdfast.core.node.io import (
+from holdfast.core.features.warm_start import module_of
+from holdfast.core.node_io import (
     CloseRound,
     Dial,
     DropZygote,
@@ -38,7 +39,6 @@ from holdfast.core.node.io import (
     StartZygote,
     WakeNode,
 )
-from holdfast.core.node.warming import module_of
 from holdfast.core.protocol.messages import (
     CloseJob,
     FromNode,

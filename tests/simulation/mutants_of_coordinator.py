@@ -8,7 +8,7 @@ MUTANTS = (
     Mutant(
         "a round is announced before it is written",
         "§5.10",
-        "core.coordinator.forming:_prepare",
+        "core.rounds:_prepare",
         "    return []",
         "    return written(state, state.version, now)",
         "one failure",
@@ -17,11 +17,9 @@ MUTANTS = (
     Mutant(
         "the end is announced before it is written",
         "§5.10",
-        "core.coordinator.judging:close",
-        "set(state.members))\n    return []",
-        "set(state.members))\n"
-        "    from holdfast.core.coordinator import step\n"
-        "    return step._outcome_written(state.end, state.version)",
+        "core.coordinator:CoordinatorState.close",
+        "set(self.members))\n    return []",
+        "set(self.members))\n    return _outcome_written(self.end, 0)",
         "one failure",
         (99, 59, 91),
     ),
@@ -93,7 +91,7 @@ MUTANTS = (
     Mutant(
         "a new leader forms before all have reported",
         "§5.14",
-        "core.coordinator.step:take_over",
+        "core.coordinator:take_over",
         "elif written.size:",
         "elif False:",
         "leader",
@@ -102,7 +100,7 @@ MUTANTS = (
     Mutant(
         "a new leader forgets the charges",
         "§5.14",
-        "core.coordinator.step:take_over",
+        "core.coordinator:take_over",
         "[restarts.forgotten(now)] * written.charges",
         "[]",
         "mixed",
@@ -156,8 +154,8 @@ MUTANTS = (
     Mutant(
         "a host without its record does not ask what nodes have seen",
         "§5, embedded",
-        "core.coordinator.step:_inherit",
-        "    effects: list[CoordinatorEffect] = []\n",
+        "core.coordinator:_remember",
+        "    effects: Effects = []\n",
         "    return []\n",
         "embedded",
         (82, 39, 90),
@@ -165,16 +163,17 @@ MUTANTS = (
     Mutant(
         "a new leader forgets the last round",
         "§5.14",
-        "core.coordinator.step:take_over",
-        "    state.version = 1\n",
-        "    state.version = 1\n    written = Ledger(0, 0, written.charges, written.outcome)\n",
+        "core.coordinator:take_over",
+        "    state.began_at, state.version = now, 1\n",
+        "    state.began_at, state.version = now, 1\n"
+        "    written = Ledger(0, 0, written.charges, written.outcome)\n",
         "leader",
         (11, 12, 10),
     ),
     Mutant(
         "the document lists every node",
         "§5.9",
-        "core.coordinator.step:_name_successors",
+        "core.coordinator:_name_successors",
         "[: SUCCESSORS - len(known)]",
         "",
         "large",

@@ -17,9 +17,9 @@ MUTANTS = (
     Mutant(
         "an answer is taken for that to a newer request",
         "engine",
-        "engine.elected:Elected._write",
-        "self._inbox.put(_wrote(reply, nonce))",
-        'self._inbox.put(_wrote(reply, ""))',
+        "engine.elected:_event",
+        "document, reply.token, nonce)",
+        "document, reply.token)",
         "watching",
         (12, 60, 34),
     ),

@@ -8,17 +8,17 @@ MUTANTS = (
     Mutant(
         "nobody holds the deadline of the lease",
         "§4.1",
-        "core.node.contact:set_deadlines",
-        "return [SetDeadlines(state.lease.stop_at, state.lease.kill_at)]",
-        "return []",
+        "core.node:set_deadlines",
+        "[] if lease is None else [SetDeadlines(lease.stop_at, lease.kill_at)]",
+        "[]",
         "network",
         (76, 88, 39),
     ),
     Mutant(
         "a node whose lease ran out goes on as if nothing had happened",
         "§4.4",
-        "core.node.step:_lease_ran_out",
-        "if state.phase is not Phase.RUNNING:",
+        "core.node:_lease_ran_out",
+        "if state.phase is not Phase.RUNNING or round is None:",
         "if True:",
         "network",
         (96, 43, 44),
@@ -26,7 +26,7 @@ MUTANTS = (
     Mutant(
         "a suspicion is taken for death",
         "§4.5",
-        "core.coordinator.leases:LeaseBook._judge",
+        "core.membership:LeaseBook._judge",
         "now >= watch.heard_at + self.terms.gone_after_s",
         "now >= watch.heard_at + self.terms.suspect_s",
         "network",
@@ -35,8 +35,8 @@ MUTANTS = (
     Mutant(
         "a suspicion does not end the round",
         "§4.5",
-        "core.coordinator.ending:suspected",
-        "    current = state.round\n",
+        "core.rounds:suspected",
+        "    current = state.group.round\n",
         "    return []\n",
         "embedded",
         (2,),
@@ -44,16 +44,16 @@ MUTANTS = (
     Mutant(
         "a broken connection is taken for death",
         "§4.6",
-        "core.coordinator.liveness:disconnected",
-        "liveness.book.disconnected(node, now)",
-        "liveness.book.tether_ended(node, now)",
+        "core.coordinator:disconnected",
+        "coordinator.leases.disconnected(node, now)",
+        "coordinator.leases.tether_ended(node, now)",
         "network",
         (52, 88, 4),
     ),
     Mutant(
         "the coordinator's own stall expires nodes",
         "§4.7",
-        "core.coordinator.leases:LeaseBook.check",
+        "core.membership:LeaseBook.check",
         "if stalled_s > self.terms.tether_s:",
         "if False:",
         "sleep",
@@ -62,10 +62,10 @@ MUTANTS = (
     Mutant(
         "the lease counts from the reply",
         "§4.1",
-        "core.node.contact:answered",
+        "core.node:heartbeat_answered",
         "    return set_deadlines(state) if",
-        "    late_s = max(state.lease.sent.values(), default=state.lease.good_from)\n"
-        "    state.lease.good_from = late_s + state.config.leases.heartbeat_s\n"
+        "    late_s = max(lease.sent.values(), default=lease.good_from)\n"
+        "    lease.good_from = late_s + state.config.leases.heartbeat_s\n"
         "    return set_deadlines(state) if",
         "network",
         (99, 394, 283),
@@ -73,7 +73,7 @@ MUTANTS = (
     Mutant(
         "the lease lasts longer than was agreed",
         "§4.1",
-        "core.coordinator.leases:NodeLease.kill_at",
+        "core.membership:NodeLease.kill_at",
         "self.good_from + self.terms.lease_s",
         "self.good_from + 1.5 * self.terms.lease_s",
         "network",
@@ -82,15 +82,15 @@ MUTANTS = (
     Mutant(
         "an older coordinator is obeyed",
         "§4.2",
-        "core.node.contact:heed",
-        "if term < state.term:",
+        "core.node:accept_term",
+        "if term < state.link.term:",
         "if False:",
         "forgetful",
         (52, 66, 46),
         (
             (
-                "core.coordinator.step:_inherit",
-                "    effects: list[CoordinatorEffect] = []\n",
+                "core.coordinator:_remember",
+                "    effects: Effects = []\n",
                 "    return []\n",
             ),
         ),
@@ -99,16 +99,16 @@ MUTANTS = (
     Mutant(
         "a round that it ran already is started again",
         "§4.3",
-        "core.node.step:_run",
+        "core.node:_run",
         "or assignment.round <= state.last_round",
         "",
         "one failure",
         (6, 66, 21),
         (
             (
-                "core.coordinator.forming:_prepare",
-                "state.round_number += 1",
-                "state.round_number = max(state.round_number, 1)",
+                "core.rounds:_prepare",
+                "group.round_number += 1",
+                "group.round_number = max(group.round_number, 1)",
             ),
         ),
         "only_forward",
@@ -116,20 +116,20 @@ MUTANTS = (
     Mutant(
         "a round is started without a lease, and nobody minds",
         "§4.3",
-        "core.node.step:_run",
-        "not state.lease.good(now)",
+        "core.node:_run",
+        "not link.lease.good(now)",
         "False",
         "leader",
         (93, 21, 60),
         (
             (
-                "core.coordinator.leases:NodeLease.kill_at",
+                "core.membership:NodeLease.kill_at",
                 "0.0 if self.good_from is None else",
                 "1e9 if self.good_from is None else",
             ),
             (
-                "core.coordinator.liveness:receive",
-                "effects += _heartbeat(liveness, node, Heartbeat(message.heartbeat), now)",
+                "core.coordinator:receive",
+                "effects += _heartbeat(coordinator, node, Heartbeat(message.heartbeat), now)",
                 "pass",
             ),
         ),
@@ -137,7 +137,7 @@ MUTANTS = (
     Mutant(
         "what was sent SIGKILL is taken for reaped",
         "§4.8",
-        "core.node.step:_timer",
+        "core.node:_grace_over",
         "if hangs else []), *kill(state)]",
         "if hangs else []), *kill(state), *_all_gone(state, AllGone(state.last_round))]",
         "slow",
@@ -148,7 +148,7 @@ MUTANTS = (
     Mutant(
         "that nothing is left is believed whenever it is said",
         "§4.8",
-        "core.node.step:_all_gone",
+        "core.node:_all_gone",
         "if event.round != state.last_round:",
         "if False:",
         "woken",
@@ -157,7 +157,7 @@ MUTANTS = (
     Mutant(
         "an answer to an earlier kill has the workers of the next round forgotten",
         "§4.8",
-        "core.node.step:_all_gone",
+        "core.node:_all_gone",
         "    if event.round != state.last_round:\n        return []\n",
         "    if state.phase is Phase.RUNNING:\n        return [CloseRound()]\n",
         "woken",

@@ -8,7 +8,7 @@ MUTANTS = (
     Mutant(
         "words count before a greeting",
         "§7.1",
-        "core.coordinator.hearing:objection",
+        "core.coordinator:objection",
         "if not (has_greeted and node in state.members) and state.outcome is None:",
         "if False:",
         "liars",
@@ -17,7 +17,7 @@ MUTANTS = (
     Mutant(
         "a greeting counts for every later connection",
         "§7.1",
-        "core.coordinator.hearing:objection",
+        "core.coordinator:objection",
         "has_greeted and node in state.members",
         "node in state.members",
         "liars",
@@ -26,7 +26,7 @@ MUTANTS = (
     Mutant(
         "a node speaks under any name",
         "§7.2",
-        "core.coordinator.hearing:_name",
+        "core.coordinator:_name",
         "if said == node:",
         "if True:",
         "liars",
@@ -35,7 +35,7 @@ MUTANTS = (
     Mutant(
         "whatever a node remembers is believed",
         "§7.3",
-        "core.coordinator.hearing:_memory",
+        "core.coordinator:_memory",
         "    if is_true:",
         "    if True:",
         "liars",
@@ -44,16 +44,16 @@ MUTANTS = (
     Mutant(
         "whoever remembers more than we do is taken for a liar",
         "§7.3",
-        "core.coordinator.hearing:_memory",
-        "seen.round <= state.round_number + LEAP",
-        "seen.round <= state.round_number",
+        "core.coordinator:_memory",
+        "seen.round <= state.group.round_number + LEAP",
+        "seen.round <= state.group.round_number",
         "forgetful",
         (70, 16, 83),
     ),
     Mutant(
         "one node alone remembers charges for all",
         "§7.3",
-        "core.coordinator.inheriting:remembered",
+        "core.rounds:believed_charges",
         "if len(known) < WITNESSES:\n        return 0\n    believed = sorted(known)[-WITNESSES]",
         "believed = max(known, default=0)",
         "liars",
@@ -62,7 +62,7 @@ MUTANTS = (
     Mutant(
         "a node may want the job to have succeeded",
         "§7.4",
-        "core.coordinator.hearing:_closing",
+        "core.coordinator:_closing",
         'if outcome.verdict == "succeeded":',
         "if False:",
         "liars",
@@ -71,9 +71,9 @@ MUTANTS = (
     Mutant(
         "a round is spoken of by one who is not in it",
         "§7.5",
-        "core.coordinator.state:told_round",
-        " or node not in current.seats:",
-        ":",
+        "core.rounds:Group.told_round",
+        "return current if node in current.seats else None",
+        "return current",
         "liars",
         (17, 35, 72),
     ),

@@ -18,9 +18,9 @@ MUTANTS = (
     Mutant(
         "whoever is kept out gets a seat all the same",
         "§9.2",
-        "core.coordinator.forming:_able",
-        "    for name in quarantined:\n",
-        "    return [*able, *quarantined]\n    for name in quarantined:\n",
+        "core.rounds:_able",
+        "    for name in out:\n",
+        "    return [*able, *out]\n    for name in out:\n",
         "blamed",
         (48, 20, 33),
         also=(
@@ -35,8 +35,8 @@ MUTANTS = (
     Mutant(
         "the job waits for nodes, since a host is kept out",
         "§9.4",
-        "core.coordinator.forming:_able",
-        "    for name in quarantined:\n",
+        "core.rounds:_able",
+        "    for name in out:\n",
         "    for name in ():\n",
         "blamed",
         (81, 14, 29),
@@ -44,7 +44,7 @@ MUTANTS = (
     Mutant(
         "a takeover forgets who is kept out",
         "§9.5",
-        "core.coordinator.quarantine:inherit",
+        "core.features.quarantine:inherit",
         "for kept in written.hosts",
         "for kept in ()",
         "blamed",
@@ -54,8 +54,8 @@ MUTANTS = (
     Mutant(
         "a running round is ended for a host that is kept out",
         "§9.2",
-        "core.coordinator.forming:_newcomers",
-        "waiting, _ = _split_quarantined(state, now)",
+        "core.rounds:_newcomers",
+        "waiting, _ = _split_ready(state, now)",
         "waiting = list(state.ready)",
         "blamed",
         (48, 61, 27),

@@ -13,12 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.border import Retire, Write, Written
-from holdfast.core.coordinator.bootstrap import next_life
-from holdfast.core.coordinator.io import CoordinatorEvent
-from holdfast.core.coordinator.liveness import Liveness
-from holdfast.core.coordinator.round import RunningRound
-from holdfast.core.coordinator.state import ledger
-from holdfast.core.node.io import Told
+from holdfast.core.coordinator import Coordinator, ledger, next_life
+from holdfast.core.coordinator_io import CoordinatorEvent
+from holdfast.core.node_io import Told
 from holdfast.core.policy.config import JobConfig, Program, RestartPolicy, Timeouts
 from holdfast.core.protocol.document import Document
 from holdfast.core.protocol.messages import (
@@ -203,13 +200,13 @@ class Hosted:
     def post(self, event: Told) -> None:
         self.nodes[HOST].hear(event.message)
 
-    def taken(self, at: float, liveness: Liveness) -> None:
+    def taken(self, at: float, liveness: Coordinator) -> None:
         self.events += [taken.event for taken in liveness.taken]
         liveness.taken.clear()
 
     @property
     def round(self) -> int:
-        return self.coordinating.state.round_number
+        return self.coordinating.state.group.round_number
 
     def start(self, *names: str) -> None:
         """The host's own node and these have come: the first round runs on them."""
@@ -229,8 +226,9 @@ class Hosted:
         for node in self.nodes.values():
             node.is_answered()
         assert {len(node.rounds) for node in self.nodes.values()} == {rounds}
-        current = self.coordinating.state.round
-        assert isinstance(current, RunningRound)
+        current = self.coordinating.state.group.round
+        assert current is not None
+        assert current.is_whole
         assert set(current.seats.nodes()) == set(self.nodes)
         self.ends_well()
 

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.coordinator.leases import NodeGone
-from holdfast.core.coordinator.round import RunningRound
+from holdfast.core.membership import NodeGone
 from holdfast.core.policy.config import Leases
 from holdfast.core.protocol.messages import (
     ClosingWanted,
@@ -165,10 +164,10 @@ def test_who_says_this_is_refused_and_nobody_else_notices(
 def test_this_counts_for_nothing(job: Hosted, words: tuple[FromNode, ...]) -> None:
     job.attack(*words)
     state = job.coordinating.state
-    assert state.round is not None
-    assert (state.round.course.failures, state.round.course.furthest_step) == ({}, None)
-    assert not state.round.course.succeeded
-    assert isinstance(state.round, RunningRound), "nobody has ended it"
+    assert state.group.round is not None
+    assert (state.group.round.failures, state.group.round.furthest_step) == ({}, None)
+    assert not state.group.round.seats.succeeded
+    assert state.group.round.is_whole, "nobody has ended it"
     job.goes_on()
 
 
@@ -202,7 +201,7 @@ def test_charges_that_one_node_alone_remembers_do_not_end_the_job(job: Hosted) -
     job.nodes["good"].fail()
     job.until_running(2)
     assert "restarting in " not in job.said[-1]
-    assert job.coordinating.state.budget.charges == 1
+    assert job.coordinating.state.group.budget.charges == 1
     job.goes_on(rounds=2)
 
 
@@ -228,7 +227,7 @@ def test_progress_that_was_made_up_leaves_later_rounds_their_own(job: Hosted) ->
         job.nodes["good"].is_answered()
         job.nodes[name].fail()
         job.until_running(step + 1)
-    assert job.coordinating.state.budget.fruitless == 0
+    assert job.coordinating.state.group.budget.fruitless == 0
     job.goes_on(rounds=4)
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from holdfast.core.node.io import ShowSaving
+from holdfast.core.node_io import ShowSaving
 from holdfast.processes.channel_server import Answer, ChannelServer
 from holdfast.processes.saving_page import DrainPage
 from holdfast.runtime.local_peer import LocalPeer

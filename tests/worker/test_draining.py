@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.node.io import ShowSaving
+from holdfast.core.node_io import ShowSaving
 from holdfast.processes.saving_page import DrainPage
 from holdfast.worker import draining as module
 from holdfast.worker.channel import VARIABLE

@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 from typing import get_args
 
-from holdfast.core.coordinator.round import ENDINGS
-from holdfast.core.node.state import MOVES, Phase
+from holdfast.core.node import MOVES, Phase
 from holdfast.core.protocol.messages import FromNode, ToNode
+from holdfast.core.rounds import ENDINGS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "design" / "protocol.md"
 BEGIN = "<!-- made by tools/docs/protocol_tables.py: begin -->"
@@ -23,13 +23,13 @@ END = "<!-- made by tools/docs/protocol_tables.py: end -->"
 
 def render() -> str:
     parts = [
-        "The life of a node (`core/node/state.py`: MOVES):",
+        "The life of a node (`core/node.py`: MOVES):",
         _phases(),
         "What a node tells the coordinator (`core/protocol/messages.py`: FromNode):",
         _messages(get_args(FromNode)),
         "What the coordinator tells a node (`core/protocol/messages.py`: ToNode):",
         _messages(get_args(ToNode)),
-        "What ends a round (`core/coordinator/round.py`: ENDINGS):",
+        "What ends a round (`core/rounds.py`: ENDINGS):",
         _endings(),
     ]
     return "\n\n".join(parts)

@@ -19,9 +19,9 @@ from holdfast.cli import help as run_help
 from holdfast.cli import status_json
 from holdfast.cli.main import USAGE
 from holdfast.cli.table import GROUPS, OPTIONS, Option
-from holdfast.core.coordinator.io import CoordinatorEffect, CoordinatorEvent
+from holdfast.core.coordinator_io import CoordinatorEffect, CoordinatorEvent
 from holdfast.core.election import ElectionEffect, ElectionEvent
-from holdfast.core.node.io import NodeEffect, NodeEvent
+from holdfast.core.node_io import NodeEffect, NodeEvent
 from holdfast.core.policy.rendezvous_settings import SETTINGS
 from holdfast.core.protocol.model import Blame, ErrorDetail, ExitStatus, Failure, Outcome
 

@@ -14,8 +14,8 @@ from tools.simulator.plan import WAYS_TO_DIE, Fault, loses_locks
 from tools.simulator.ports import EMBEDDED_HOST
 from tools.simulator.spawner import NEVER_RETRY, RAISED
 
-from holdfast.core.coordinator import operating
-from holdfast.core.coordinator.io import OperatorAsked
+from holdfast.core.coordinator_io import OperatorAsked
+from holdfast.core.features import commands
 from holdfast.core.protocol.document import NodeLimits
 
 if TYPE_CHECKING:
@@ -411,7 +411,7 @@ def _scaled(cluster: Cluster, machine: Machine, fault: Fault) -> None:
     count = len(cluster.machines)
     least = 1 + fault.other % count
     limits = NodeLimits(least, least + fault.other // count % 3, "somebody")
-    if not operating.refusal(coordinating.state, "scale", limits):
+    if not commands.refusal(coordinating.state, "scale", limits):
         wanted = f"between {limits.least} and {limits.most} nodes are wanted"
         cluster.tell_story(machine, f"*** {wanted}")
         coordinating.decide(OperatorAsked("scale", limits.by, limits))
@@ -421,7 +421,7 @@ def _job_stopped(cluster: Cluster, machine: Machine, fault: Fault) -> None:
     """Somebody asks whoever leads to end the job."""
     engine = machine.process.engine if machine.process is not None else None
     coordinating = engine.link.coordinating if engine is not None else None
-    if coordinating is not None and not operating.refusal(coordinating.state, "stop"):
+    if coordinating is not None and not commands.refusal(coordinating.state, "stop"):
         coordinating.decide(OperatorAsked("stop", "somebody"))
 
 
@@ -433,7 +433,7 @@ def _saving_wanted(cluster: Cluster, machine: Machine, fault: Fault) -> None:
     """Somebody asks whoever leads to have all save."""
     engine = machine.process.engine if machine.process is not None else None
     coordinating = engine.link.coordinating if engine is not None else None
-    if coordinating is not None and not operating.refusal(coordinating.state, "save"):
+    if coordinating is not None and not commands.refusal(coordinating.state, "save"):
         cluster.tell_story(machine, "*** all are asked to save")
         coordinating.decide(OperatorAsked("save", "somebody", within_s=fault.lasts_s))
 
@@ -442,7 +442,7 @@ def _restart_wanted(cluster: Cluster, machine: Machine, fault: Fault) -> None:
     """Somebody asks whoever leads for a restart; now and then a worker fails while all save."""
     engine = machine.process.engine if machine.process is not None else None
     coordinating = engine.link.coordinating if engine is not None else None
-    if coordinating is not None and not operating.refusal(coordinating.state, "restart"):
+    if coordinating is not None and not commands.refusal(coordinating.state, "restart"):
         cluster.tell_story(machine, "*** a restart is wanted")
         coordinating.decide(OperatorAsked("restart", "somebody"))
         if fault.other % 4 == 0:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from holdfast.core.node.io import EndedFound, LivenessLockTaken, RecordSeat
-from holdfast.core.node.liveness_locks import (
+from holdfast.core.node_io import EndedFound, LivenessLockTaken, RecordSeat
+from holdfast.core.policy.liveness_locks import (
     OUTERMOST,
     Evidence,
     LockOrigin,

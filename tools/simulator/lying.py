@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.coordinator.state import CoordinatorState
+from holdfast.core.coordinator import CoordinatorState
 from holdfast.core.protocol.messages import (
     ClosingWanted,
     EndedMember,
@@ -33,8 +33,8 @@ def _forged(node: str, round: int, seat: int) -> EndedMember:
 
 def lies(state: CoordinatorState, variety: int) -> tuple[FromNode, ...]:
     """Words under the name of `LIAR`, which knows what everybody knows."""
-    round = state.round_number
-    members = state.round.seats.nodes() if state.round is not None else []
+    round = state.group.round_number
+    members = state.group.round.seats.nodes() if state.group.round is not None else []
     other = next(iter(members), "nobody")
     forged = Failure(other, other, 0, 0, "default", 1, ExitStatus(code=1), 0.0)
     dead = (_forged(other, round, 0), _forged(other, round, 1))

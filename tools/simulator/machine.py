@@ -16,7 +16,7 @@ from tools.simulator.plan import HostPlan
 from tools.simulator.process import SimulatedProcess
 from tools.simulator.timeline import HostClock
 
-from holdfast.core.node.liveness_locks import MachineNote
+from holdfast.core.policy.liveness_locks import MachineNote
 
 if TYPE_CHECKING:
     from tools.simulator.cluster import Cluster

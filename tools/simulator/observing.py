@@ -28,22 +28,11 @@ from tools.simulator.facts import (
 )
 
 from holdfast.core import election
+from holdfast.core import invariants as coordinator_validate
+from holdfast.core import node as node_machine
 from holdfast.core.border import Depose
-from holdfast.core.coordinator import validate as coordinator_validate
-from holdfast.core.coordinator.bootstrap import Beginning
-from holdfast.core.coordinator.io import CoordinatorEffect, Explain, OperatorAsked, Tell
-from holdfast.core.coordinator.leases import NodeGone
-from holdfast.core.coordinator.liveness import Liveness
-from holdfast.core.coordinator.round import (
-    AbsentSeat,
-    FormingRound,
-    InheritedRound,
-    RunningRound,
-    Saving,
-    StoppingRound,
-    UnreportedSeat,
-)
-from holdfast.core.coordinator.state import CoordinatorState
+from holdfast.core.coordinator import Beginning, Coordinator, CoordinatorState
+from holdfast.core.coordinator_io import CoordinatorEffect, Explain, OperatorAsked, Tell
 from holdfast.core.election import (
     ElectionEffect,
     ElectionEvent,
@@ -52,8 +41,10 @@ from holdfast.core.election import (
     StepDown,
     may_speak,
 )
-from holdfast.core.node import validate as node_validate
-from holdfast.core.node.io import NodeEffect, NodeEvent, Report, SignalWorkers, Told
+from holdfast.core.features.hangs.node import NodeHangs
+from holdfast.core.features.saving.coordinator import Save
+from holdfast.core.membership import NodeGone
+from holdfast.core.node_io import NodeEffect, NodeEvent, Report, SignalWorkers, Told
 from holdfast.core.protocol.messages import (
     CloseJob,
     Heartbeat,
@@ -66,6 +57,10 @@ from holdfast.core.protocol.messages import (
     Welcomed,
 )
 from holdfast.core.protocol.model import Term
+from holdfast.core.rounds import (
+    Round,
+    StopCause,
+)
 
 if TYPE_CHECKING:
     from tools.simulator.process import SimulatedProcess
@@ -109,7 +104,7 @@ class Observer:
     def agent(self, at: float, event: NodeEvent, effects: list[NodeEffect]) -> None:
         if self._journal is not None:
             self._journal.agent(at, event, effects)
-        self._validate(node_validate.broken_invariants(self._process.state))
+        self._validate(node_machine.broken_invariants(self._process.state))
         if isinstance(event, Told):
             self._told(event, bool(effects))
         for effect in effects:
@@ -142,7 +137,7 @@ class Observer:
             elif obeyed:
                 self._cluster.note(Delivered(now, node, event.term, message, True))
         elif isinstance(message, TellHang):
-            if self._process.state.hang_said:
+            if self._process.state.feature(NodeHangs).now.announced:
                 self._cluster.note(HangHeard(now, node, message.round))
         elif isinstance(message, RunRound | StopRound | CloseJob):
             self._cluster.note(Delivered(now, node, event.term, message, obeyed))
@@ -170,7 +165,7 @@ class Observer:
         text = f"coordinates, term {beginning.term}"
         self._cluster.tell_story(self._process.machine, text)
 
-    def taken(self, at: float, liveness: Liveness) -> None:
+    def taken(self, at: float, liveness: Coordinator) -> None:
         now, process = self._cluster.timeline.now, self._process
         if liveness.taken:  # Else it took no step, and is as it was: only the leases were seen to.
             self._validate(coordinator_validate.broken_invariants(liveness))
@@ -191,22 +186,24 @@ class Observer:
             self._hang_decided(taken.effects)
         liveness.taken.clear()
         self._over = liveness.state if liveness.state.end is not None else None
-        current = liveness.state.round
-        formed_by = liveness.state.term, liveness.state.formed
-        if liveness.state.formed and formed_by != self._formed:
+        group = liveness.state.group
+        current = group.round
+        formed_by = liveness.state.term, group.formed
+        if group.formed and formed_by != self._formed:
             self._formed = formed_by
-            formed = RoundFormed(now, liveness.state.term, liveness.state.round_number)
+            formed = RoundFormed(now, liveness.state.term, group.round_number)
             self._cluster.note(formed)
-        if isinstance(current, RunningRound | InheritedRound) and current.saving is not None:
-            self._asks_to_save(current, current.saving)
-        ending = current if isinstance(current, StoppingRound) else None
-        number = ending.number if ending is not None else 0
+        save = current.saves.current if current is not None and current.saves is not None else None
+        if current is not None and current.is_running and save is not None:
+            self._asks_to_save(current, save)
+        stop = current.stop if current is not None else None
+        number = current.number if current is not None and stop is not None else 0
         if number != self._ending:
             self._ending = number
-            if ending is not None:
-                self._ends(liveness, ending, at)
+            if current is not None and stop is not None:
+                self._ends(liveness, current, stop.cause, at)
 
-    def _asks_to_save(self, current: RunningRound | InheritedRound, saving: Saving) -> None:
+    def _asks_to_save(self, current: Round, saving: Save) -> None:
         save = current.number, saving.number, saving.until
         if save != self._save:
             self._save = save
@@ -225,9 +222,9 @@ class Observer:
                 self._cluster.tell_story(self._process.machine, text)
                 faults.lose_word_of_hang(self._cluster, effect.node)
 
-    def _ends(self, liveness: Liveness, current: StoppingRound, at: float) -> None:
-        since, cause = liveness.state.wait.newcomer_since, current.cause
-        nodes = len(liveness.state.ready.keys() - current.seats.ranks.keys()) + len(current.seats)
+    def _ends(self, liveness: Coordinator, current: Round, cause: StopCause, at: float) -> None:
+        since = liveness.state.group.wait.newcomer_since
+        nodes = len(liveness.state.ready.keys() - current.seats.by_node.keys()) + len(current.seats)
         self._cluster.note(
             RoundEnding(
                 self._cluster.timeline.now,
@@ -270,18 +267,16 @@ class Observer:
 
     def _silent_member(self, now: float) -> str:
         liveness = self._process.liveness
-        current = liveness.state.round if liveness is not None else None
+        current = liveness.state.group.round if liveness is not None else None
         if liveness is None or current is None:
             return ""
-        if any(isinstance(seat, UnreportedSeat | AbsentSeat) for seat in current.seats.by_rank):
+        if any(seat.status in ("unreported", "absent") for seat in current.seats.by_rank):
             return "a node that has not reported"
-        succeeded = () if isinstance(current, FormingRound) else current.course.succeeded
+        suspect_s = liveness.leases.terms.suspect_s
         for name in current.seats.nodes():
-            watch = liveness.book.watches.get(name)
-            silent = (
-                watch is None or now - watch.heard_at > liveness.book.terms.suspect_s + TOLERANCE_S
-            )
-            if silent and name not in succeeded:
+            watch = liveness.leases.watches.get(name)
+            silent = watch is None or now - watch.heard_at > suspect_s + TOLERANCE_S
+            if silent and not current.seats.has_succeeded(name):
                 return name
         return ""
 

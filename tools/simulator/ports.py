@@ -16,7 +16,7 @@ from tools.simulator.lying import LIAR, lies
 from tools.simulator.network import ASKED_AGAIN_S, TO_CLIENT, TO_SERVER, SimulatedConnection
 from tools.simulator.register import Write
 
-from holdfast.core.node.io import Told
+from holdfast.core.node_io import Told
 from holdfast.core.protocol.document import Document, decode
 from holdfast.core.protocol.messages import FromNode, ToNode
 from holdfast.core.protocol.model import Endpoint, Term

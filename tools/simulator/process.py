@@ -31,9 +31,10 @@ from tools.simulator.ports import (
 from tools.simulator.spawner import SimulatedSpawner
 from tools.simulator.turns import Turns
 
-from holdfast.core.coordinator.liveness import Liveness
+from holdfast.core.coordinator import Coordinator
 from holdfast.core.election import ElectionState
-from holdfast.core.node.io import (
+from holdfast.core.node import NodeState, has_succeeded
+from holdfast.core.node_io import (
     ClosingAsked,
     NodeEvent,
     NodeStarted,
@@ -41,7 +42,6 @@ from holdfast.core.node.io import (
     SignalReceived,
     SpawnerReady,
 )
-from holdfast.core.node.state import NodeState, has_succeeded
 from holdfast.core.protocol.model import Outcome
 from holdfast.engine.elected import Elected
 from holdfast.engine.engine import Engine
@@ -132,7 +132,7 @@ class SimulatedProcess(Turns):
         return self.engine.state
 
     @property
-    def liveness(self) -> Liveness | None:
+    def liveness(self) -> Coordinator | None:
         """The coordinator's, where this process is it."""
         coordinating = self.engine.link.coordinating if self.engine is not None else None
         return coordinating.liveness if coordinating is not None else None

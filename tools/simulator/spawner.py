@@ -29,7 +29,8 @@ from tools.simulator.liveness_locks import SimulatedNotes
 from tools.simulator.lockstep import STEP_S
 from tools.simulator.stalls import SimulatedStall
 
-from holdfast.core.node.io import (
+from holdfast.core.features.saving.node import NodeSaving
+from holdfast.core.node_io import (
     NO_STEP,
     AllGone,
     CloseRound,
@@ -277,7 +278,7 @@ class SimulatedSpawner:
 
     def _start(self, request: StartWorkers) -> None:
         ranks = {ranks.local_rank: ranks.rank for ranks in request.assignment.workers}
-        instance = self.process.state.term.instance
+        instance = self.process.state.link.term.instance
         workers = [
             SimulatedWorker(request.assignment.round, local, ranks[local], instance, self.tether)
             for local in request.local_ranks
@@ -400,7 +401,7 @@ class SimulatedSpawner:
         self.cluster.lockstep.go_on((worker.instance, worker.round), worker.rank)
 
     def _saving_number(self) -> int:
-        saving = self.process.state.saving
+        saving = self.process.state.feature(NodeSaving).now
         return saving.number if saving is not None else 0
 
     def _hide(self) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tools.simulator.facts import NodeResumed, NodeStalled
 
-from holdfast.core.node.io import StallFound, StallOver
+from holdfast.core.node_io import StallFound, StallOver
 from holdfast.core.protocol.messages import FrameGroup
 
 if TYPE_CHECKING:

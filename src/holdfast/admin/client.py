@@ -10,7 +10,7 @@ own parts ask through its engine instead (`engine.requests`).
 Rules
 1. A call raises `AdminError` where the job is gone or does not answer, and says so in words.
 2. Answers are given as they come; after the last one, `missing` says who did not answer.
-3. Here, only jobs of this user are asked, by root those of all users; elsewhere, whoever has the
+3. Here, only jobs of this user are asked, by root those of all users; elsewhere, anyone with the
    token may ask. Any user can listen under a name that looks like an agent's: the kernel says whose
    it is, before a word is said there. To root, its own jobs come before others of the same name.
 4. All agents of this machine are asked side by side, with one patience.
@@ -56,7 +56,7 @@ CHANNEL_PATIENCE_S = 10.0
 CROWDED_MOST = 16
 USERS_SHOWN = 4
 NO_JOB = "\0"
-"""What no job is called: whoever is asked for it says which one it is, and opens no door."""
+"""A name that no job has: an agent asked for it says which job is its own, and lets nobody in."""
 ANSWER_PATIENCE_S = 60.0
 """More than an agent takes to give up."""
 _CHANNEL = re.compile(r" 00010000 \w+ \w+ +(\d+) (@holdfast-(\d+)-[0-9a-f]{16})$")
@@ -87,7 +87,7 @@ class LocalAgent(Struct):
     pid: int = 0
     channel: str = ""
     uid: int = -1
-    """Whose it is, by the kernel's word."""
+    """Its user, by the kernel's word."""
 
 
 class Listening(NamedTuple):
@@ -105,7 +105,7 @@ class AdminClient:
     def __init__(self, loop: EventLoop, connection: FramedConnection, run_id: str) -> None:
         self.run_id = run_id
         self.missing: tuple[str, ...] = ()
-        """Who did not answer the last request, by name; the first of them, if there are many."""
+        """Names of the nodes that did not answer the last request; the first of them, if many."""
         self._loop, self._connection = loop, connection
         self._heard: deque[PassResponse | CloseRequest] = deque()
         self._number = 0
@@ -119,7 +119,7 @@ class AdminClient:
         nodes: Sequence[str] = (),
         patience_s: float = ANSWER_PATIENCE_S,
     ) -> Iterator[tuple[str, Answer]]:
-        """What nodes answer, each with its name, as it comes. Raises `AdminError`."""
+        """The nodes' answers, each with the node's name, as they come. Raises `AdminError`."""
         self._number += 1
         self.missing = ()
         asked = RequestMade(self._number, pack(request), of, tuple(nodes))
@@ -464,7 +464,7 @@ def connect_elsewhere(config: JobConfig, secrets: Secrets) -> AdminClient:
 
 
 def _written_endpoints(config: JobConfig, secrets: Secrets) -> tuple[Endpoint, ...]:
-    """Where agents of the job can be dialled, as its register says; the coordinator's first."""
+    """The addresses of the job's agents, from its register; the coordinator's first."""
     from holdfast.engine.network import settings_of
     from holdfast.registers.opening import open_register
     from holdfast.registers.register import RegisterRefused, RegisterUnreachable

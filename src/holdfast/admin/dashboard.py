@@ -4,7 +4,7 @@ Rules
 1. Nothing of it is loaded unless it was asked for, and then beside the loop.
 2. It answers for the whole job, through the coordinator, whichever node that is.
 3. Its key is random, and in no log: a terminal is shown the whole link, anything else is not.
-   Whoever may ask the job anyway learns it with `holdfast dashboard RUN`.
+   A user who may ask the job anyway learns it with `holdfast dashboard RUN`.
 4. A dashboard that cannot be is said so, and the job goes on.
 """
 
@@ -56,7 +56,7 @@ class AgentDashboard:
         self._server: HttpServer | None = None
         self._site: Site | None = None
         self.address: DashboardTold | None = None
-        """Where it is, and what opens it."""
+        """Its address and key."""
 
     def open(self, settings: DashboardSettings, files: Mapping[str, HttpResponse]) -> None:
         """Listen, and say where. For the loop: all that it needs has been loaded (`load`)."""
@@ -99,7 +99,7 @@ class AgentDashboard:
 def load() -> Mapping[str, HttpResponse]:
     """Import what a dashboard needs and nobody else does, and read its page. For a lane."""
     import holdfast.dashboard.live
-    import holdfast.transport.http_server  # noqa: F401 - both, for whoever comes after
+    import holdfast.transport.http_server  # noqa: F401 - both, for `open`
     from holdfast.dashboard.page_files import read_page
 
     return read_page()
@@ -121,7 +121,7 @@ def _listen(
 
 
 def _shown_host(host: str) -> str:
-    """What a browser can go to: all addresses are none of them."""
+    """A host that a browser can go to: `0.0.0.0` is none."""
     if host in ALL_ADDRESSES:
         return os.uname().nodename
     return f"[{host}]" if ":" in host else host

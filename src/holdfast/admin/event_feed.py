@@ -25,7 +25,7 @@ from holdfast.runtime.loop import Cancellable, Clock
 
 EVENTS_KEPT = 10_000
 READING_S = 10.0
-"""How long the journal's disk may take, for whoever would not wait else."""
+"""How long the journal's disk may take, for readers that would not wait otherwise."""
 OnEvents = Callable[[list[StoryEvent], int], None]
 """Takes events, and the number of the last one."""
 
@@ -40,7 +40,7 @@ class WaitingReader(Struct):
 
 
 class EventFeed:
-    """What happened on one node."""
+    """The events of one node."""
 
     def __init__(self, journal: Journal, clock: Clock) -> None:
         self._clock = clock

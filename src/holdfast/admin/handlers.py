@@ -1,4 +1,4 @@
-"""What a node answers to the requests of outsiders. Loaded when the first one comes.
+"""A node's answers to the requests of admin clients. Loaded when the first one comes.
 
 Views, all of them: nothing is kept for them, and nothing is decided here.
 """
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.admin.event_feed import EventFeed, read_steps
-from holdfast.core.coordinator import operating
-from holdfast.core.coordinator.io import OperatorAsked
-from holdfast.core.coordinator.overview import overview
-from holdfast.core.node.io import LeaveAsked, SignalWorkers
+from holdfast.core.coordinator_io import OperatorAsked
+from holdfast.core.features import commands
+from holdfast.core.features.overview import overview
+from holdfast.core.node_io import LeaveAsked, SignalWorkers
 from holdfast.core.protocol.bounds import NAME_MOST, clean, cut
 from holdfast.core.protocol.document import NAME_KEPT, NodeLimits
 from holdfast.core.protocol.requests import (
@@ -56,11 +56,11 @@ from holdfast.engine.engine import Engine
 from holdfast.observe.journal import Journal
 from holdfast.observe.live_history import LiveHistory
 from holdfast.observe.story import StoryEvent
-from holdfast.processes.monitoring.usage import (
+from holdfast.processes.monitoring.kernel import (
     MachineUsage,
     ProcessUsage,
     UsageWatch,
-    look_at_machine,
+    read_machine,
 )
 from holdfast.processes.output.recent import OutputBlock, OutputWanted
 from holdfast.processes.supervisor import NodeSupervisor
@@ -156,14 +156,14 @@ class RequestHandlers:
         coordinating = self._engine.link.coordinating
         if coordinating is None:
             return NotKnown(NOT_THE_COORDINATOR)
-        refused = operating.refusal(coordinating.state, event.wish, event.limits)
+        refused = commands.refusal(coordinating.state, event.wish, event.limits)
         if refused:
             return NotKnown(refused)
         coordinating.decide(event)
         return UnderWay()
 
     def _inject_fault(self, wanted: HarmWanted) -> Answer:
-        """For a trial, and only where whoever started the job has allowed it."""
+        """For chaos tests, and only where the job was started with permission for them."""
         if not self._engine.config.allow_chaos:
             return NotKnown("this job was not started with --allow-chaos")
         clock, processes = self._engine.clock, self._supervisor
@@ -187,7 +187,7 @@ class RequestHandlers:
         host = self._engine.state.host
 
         def look() -> tuple[dict[int, ProcessUsage], MachineUsage]:
-            return self._usage.look(pids), look_at_machine()
+            return self._usage.read(pids), read_machine()
 
         def looked(found: tuple[dict[int, ProcessUsage], MachineUsage]) -> None:
             used, machine = found

@@ -1,4 +1,4 @@
-"""Where outsiders with requests come in, on each agent.
+"""The entrance for admin clients, on each agent.
 
 Through the channel, another program of this user asks to be let in and gets a connection of its
 own; over the network one comes with the job's token. What serves them (`admin.sessions`,
@@ -132,6 +132,6 @@ class AdminServer:
 def _load() -> dict[int, str]:
     """For a lane, also because users may be known to a name server only."""
     import holdfast.admin.handlers
-    import holdfast.admin.sessions  # noqa: F401 - both, for whoever comes after
+    import holdfast.admin.sessions  # noqa: F401 - both, for `_on_loaded`
 
     return {uid: user_of(uid) for uid in (os.geteuid(), ROOT)}

@@ -11,9 +11,9 @@ connection on which requests come in, and answers go out as they become known.
 Rules
 1. A session that ended is forgotten, with its requests.
 2. What a client does not read is bounded (`transport.connection`); then it is hung up on.
-3. Whose wish something is, is what is certain: the user, by the kernel's word, of one that came
-   through the channel, and the address of one that came over the network. What such a one says of
-   itself is passed on as that.
+3. A command is recorded with what is certain of its sender: the user, by the kernel's word, of a
+   client from the channel, and the address of one from the network. What the latter says of itself
+   is passed on as that.
 4. As many may come through the channel as the agent has descriptors for.
 5. Nothing here wakes an agent without sessions, and nothing is loaded in it.
 """
@@ -44,7 +44,7 @@ from holdfast.transport.connection import Ending, FramedConnection
 from holdfast.transport.frames import FRAME_LIMIT, Decoder, encode
 
 COMMANDS = (DrainWanted, RestartWanted, StopWanted, ScaleWanted, SaveWanted)
-"""Requests that say whose they are."""
+"""Requests that name their user."""
 _asked: Decoder[RequestMade] = Decoder(RequestMade)
 
 
@@ -113,7 +113,7 @@ class AdminSession:
         self._requests.ask(self, replace(asked, request=self._in_its_name(asked.request)))
 
     def _in_its_name(self, packed: bytes) -> bytes:
-        """The same request; one that wants something with the name of who wants it."""
+        """The same request; a command with the name of the user who gives it."""
         request = read_request(packed)
         if not isinstance(request, COMMANDS):
             return packed

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from holdfast.admin.server import AdminServer
 from holdfast.agent.console_messages import ClosingLine, ConsoleMessages, EventMessages
 from holdfast.agent.progress import JobProgress
-from holdfast.core.node.io import NodeEvent, NodeStarted, SignalReceived
+from holdfast.core.node_io import NodeEvent, NodeStarted, SignalReceived
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.policy.signals import LastSignal, is_repeat
 from holdfast.core.protocol.bounds import clean
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from holdfast.transport.http_model import HttpResponse
 
 CONSOLE_PATIENCE_S = 10.0
-"""How long the end waits for a reader of our output that does not read."""
+"""The wait, at the end, for a reader of our output that does not read."""
 WATCHED_AFTER_S = 60.0
-"""When it is told by what workers are watched for hangs."""
+"""When the agent says by what workers are watched for hangs."""
 WATCHED_BY_SIGNS = (
     "--hang restart: hangs are noticed by steps of PyTorch's optimizers and phases;"
     " no worker reports steps (holdfast.progress)"
@@ -61,7 +61,7 @@ NOT_WATCHED = (
     " so a job that hangs is restarted only if stacks show which rank the others wait for"
 )
 JOURNAL_LAST_S = 2.0
-"""How long a node that has failed waits for its journal."""
+"""The wait of a node that has failed for its journal."""
 JOURNAL_WAITING_BYTES = 32 << 20
 """How much of the journal waits in memory for its disk; then it ends."""
 
@@ -210,7 +210,7 @@ class Agent:
         return outcome
 
     def _open_dashboard(self) -> None:
-        """What it needs is loaded beside the loop, while the workers start."""
+        """Open the dashboard; its modules are loaded beside the loop, while the workers start."""
 
         def load() -> Mapping[str, HttpResponse]:
             from holdfast.admin import dashboard
@@ -301,7 +301,7 @@ class Agent:
                 self._messages.recovered(recovery)
 
     def _show_live_line(self) -> LiveLine | None:
-        """What the job is doing, below all output, where there is a terminal."""
+        """Show the live line below all output, where there is a terminal."""
         if not self.console.outlet(2).is_terminal:
             return None
         from holdfast.agent.live_line import LiveLine, is_wanted
@@ -393,7 +393,7 @@ class Agent:
         self._loop.run_until(lambda: self._hurried or all_done())
 
     def _console_done(self, patience_s: float) -> Callable[[], bool]:
-        """All that was written is out, or whoever should read it has not for too long."""
+        """All that was written is out, or its reader has not read for too long."""
         given_up: list[bool] = []
         self._loop.call_later(patience_s, given_up.append, True)
         return lambda: bool(given_up) or not self.console.pending()

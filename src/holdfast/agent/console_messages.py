@@ -1,4 +1,4 @@
-"""How an agent speaks: its own lines on the console, plain, few, many, or as objects.
+"""An agent's own lines on the console: plain, few (`--quiet`), many (`--verbose`), or JSON.
 
 Rules
 1. Plain, a sentence is a line when it is said (`ConsoleMessages`); nothing of the story is loaded
@@ -17,8 +17,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.core.coordinator.io import Explain
-from holdfast.core.node.io import Say
+from holdfast.core.coordinator_io import Explain
+from holdfast.core.node_io import Say
 from holdfast.core.policy.config import Output
 from holdfast.core.protocol.bounds import clean
 from holdfast.observe.history import Recovery
@@ -52,11 +52,11 @@ class ConsoleMessages:
         """Nothing to do: what is to be said is said."""
 
     def say(self, text: str) -> None:
-        """What a step says, or the world around it."""
+        """Say a sentence of a step, or of the world around it."""
         self.complain(text)
 
     def complain(self, text: str) -> None:
-        """What goes wrong outside of any step."""
+        """Say what goes wrong outside of any step."""
         self._write(own_line(self._output, text, self._node))
 
     def recovered(self, recovery: Recovery) -> None:

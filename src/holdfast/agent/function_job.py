@@ -19,7 +19,7 @@ def main(folder: str, lifeline: int) -> int:
 
     from holdfast.agent.agent import Agent
     from holdfast.agent.launch import CONFIG, OUTCOME
-    from holdfast.core.node.io import LauncherLost
+    from holdfast.core.node_io import LauncherLost
     from holdfast.core.policy.config import JobConfig
     from holdfast.processes.commands import how_to_start
     from holdfast.processes.stdlib_only import linux

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from msgspec import json
 
 from holdfast.agent.metrics import NodeMetrics
-from holdfast.core.node import health
+from holdfast.core import health
 from holdfast.core.policy import texts
 from holdfast.core.policy.config import HealthSettings
 from holdfast.core.policy.standings import WorkerProgress

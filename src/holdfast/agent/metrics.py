@@ -1,4 +1,4 @@
-"""What `/metrics` says: a view of what this node's machines know now, and of what was counted."""
+"""The content of `/metrics`: the present state of this node's machines, and its counters."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections import Counter
 from collections.abc import Callable
 
 from holdfast import __version__
-from holdfast.core.coordinator.round import ENDINGS, RunningRound
-from holdfast.core.coordinator.state import CoordinatorState, Member
-from holdfast.core.node import health
-from holdfast.core.node.state import NodeState, Phase, alive
+from holdfast.core import health
+from holdfast.core.coordinator import CoordinatorState
+from holdfast.core.membership import Member
+from holdfast.core.node import NodeState, Phase, alive
 from holdfast.core.policy.standings import WorkerProgress
+from holdfast.core.rounds import ENDINGS
 from holdfast.engine.coordinating import Coordinating
 from holdfast.engine.engine import Engine
 from holdfast.observe.exposition import Histogram, Samples, exposition
@@ -56,13 +57,13 @@ class NodeMetrics:
 
     def _node(self, state: NodeState, now: float) -> Samples:
         current = state.assignment if state.phase is Phase.RUNNING else None
-        lease = state.lease
+        lease = state.link.lease
         samples: Samples = {
             "holdfast_info": {(__version__, state.config.role): 1},
             "holdfast_start_time_seconds": {(): round(self._started, 3)},
             "holdfast_phase": {(phase.value,): phase is state.phase for phase in Phase},
             "holdfast_ready": {(): health.readiness(state).is_well},
-            "holdfast_coordinator_reached": {(): state.connected or state.hosting},
+            "holdfast_coordinator_reached": {(): state.link.is_up},
             "holdfast_coordinator_here": {(): self._engine.link.coordinating is not None},
             "holdfast_round": {(): state.last_round},
             "holdfast_round_nodes": {(): current.group_size if current else 0},
@@ -98,11 +99,11 @@ class NodeMetrics:
             "holdfast_coordinator_nodes_min": {(): state.min_nodes},
             "holdfast_coordinator_nodes_max": {(): state.max_nodes},
             "holdfast_coordinator_ranks": {(): _ranks(state)},
-            "holdfast_coordinator_rounds_total": {(): state.formed},
+            "holdfast_coordinator_rounds_total": {(): state.group.formed},
             "holdfast_coordinator_round_ends_total": {
                 (kind,): self._live.history.ends[kind] for kind in ENDS
             },
-            "holdfast_coordinator_restarts": {(): state.budget.charges},
+            "holdfast_coordinator_restarts": {(): state.group.budget.charges},
             "holdfast_coordinator_restarts_max": {(): config.restarts.max_restarts},
             "holdfast_coordinator_messages_total": {(): coordinating.messages},
             "holdfast_coordinator_decisions_total": {(): self._decisions},
@@ -110,8 +111,8 @@ class NodeMetrics:
         furthest = _furthest_step(state)
         if furthest is not None:
             samples["holdfast_coordinator_step"] = {(): furthest}
-        # Whoever was heard of longest ago comes first in the book.
-        longest = next(iter(coordinating.liveness.book.watches.values()), None)
+        # The node heard of longest ago comes first.
+        longest = next(iter(coordinating.liveness.leases.watches.values()), None)
         if longest is not None:
             name = "holdfast_coordinator_heartbeat_age_max_seconds"
             samples[name] = {(): max(0.0, now - longest.heard_at)}
@@ -129,16 +130,17 @@ def _state_of(member: Member) -> str:
 
 
 def _ranks(state: CoordinatorState) -> int:
-    current = state.round
-    if not isinstance(current, RunningRound):
+    current = state.group.round
+    if current is None or not current.is_whole:
         return 0
-    members = (state.members.get(node) for node in current.seats.ranks)
+    members = (state.members.get(node) for node in current.seats.by_node)
     return sum(member.info.slots for member in members if member is not None)
 
 
 def _furthest_step(state: CoordinatorState) -> int | None:
-    before = state.budget.furthest_step
-    present = state.round.course.furthest_step if isinstance(state.round, RunningRound) else None
+    before = state.group.budget.furthest_step
+    current = state.group.round
+    present = current.furthest_step if current is not None else None
     known = [step for step in (before, present) if step is not None]
     return max(known, default=None)
 

@@ -1,8 +1,8 @@
-"""The file of `--outcome-file`: how the job ended, for whoever placed its nodes.
+"""The file of `--outcome-file`: how the job ended, for the scheduler that placed its nodes.
 
 Rules
-1. Only the coordinator's word is written: the end of one node's part is not the end of the job.
-2. A job that was asked to leave as a whole is not over: whoever placed it starts it again.
+1. Only what the coordinator said is written: the end of one node's part is not the end of the job.
+2. A job that was asked to leave as a whole is not over: the scheduler starts it again.
 3. It is there whole or not at all. Every node writes the same, so the last one may win.
 """
 
@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from holdfast.core.node.io import Told
+from holdfast.core.node_io import Told
 from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.messages import CloseJob
 from holdfast.observe.journal import NodeStep, Step
@@ -39,7 +39,7 @@ class OutcomeFile:
                     self._lane.do(lambda: self._write(outcome), self._complain)
 
     def _write(self, outcome: Outcome) -> str | None:
-        """What was wrong, if it could not be written."""
+        """The problem, if it could not be written."""
         new = f"{self._path}.{os.uname().nodename}.{os.getpid()}"
         try:
             with open(new, "w", encoding="utf-8", errors="replace") as file:

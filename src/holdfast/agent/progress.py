@@ -1,4 +1,4 @@
-"""How far a job has come: the numbers of its closing line, and a line of progress now and then.
+"""The progress of a job: the numbers of its closing line, and a line now and then.
 
 Rules
 1. Only the node that coordinates has lines of progress, and only where `say` is given. The first
@@ -83,4 +83,4 @@ class JobProgress:
 
 
 def _load() -> None:
-    import holdfast.observe.summary  # noqa: F401 - for whoever writes the next line
+    import holdfast.observe.summary  # noqa: F401 - for `_speak`

@@ -37,7 +37,7 @@ LOADED_FIRST = (
     "opentelemetry.proto.collector.trace.v1.trace_service_pb2",
     "opentelemetry.exporter.otlp.proto.http.trace_exporter",
 )
-"""What the SDK needs: each takes a part of a second."""
+"""Modules that the SDK needs: each takes a part of a second."""
 
 
 class TraceExport:
@@ -86,7 +86,7 @@ class TraceExport:
 
 
 def _guarded(work: Callable[[], str | None], sender: SpanSender) -> str | None:
-    """What went wrong, if that is news: a job does not end for want of its traces."""
+    """A new problem, if there is one: a job does not end for want of its traces."""
     if sender.is_broken:
         return None
     try:

@@ -42,7 +42,7 @@ def _full_path(text: str) -> str:
 
 PARSER = VerbParser(
     "doctor",
-    "Say what is wrong with this machine, most serious first, and how to mend it: versions, "
+    "Say what is wrong with this machine, most serious first, and how to fix it: versions, "
     "limits, memory, disks, names, addresses, the clock, variables that will surprise, times "
     "that do not fit together. Ends with 1 if a job would fail of it.\n\n"
     "With --nnodes, on all nodes of a job before it starts: give each node the options that the "
@@ -78,16 +78,16 @@ def _examine(
     try:
         parsed = options.configure(detected, values, program, os.environ)
     except UsageError as error:  # What cannot work together: that is what was asked for.
-        found = Finding("broken", error.message, error.hint or "holdfast run --help")
+        found = Finding("error", error.message, error.hint or "holdfast run --help")
         return _show(_alone(None, wanted, [found]), as_json)
     config = parsed.config
     several = config.max_nodes > 1
     wanted = replace(wanted, workers=config.slots, several_nodes=several)
-    doubts = [Finding("doubtful", note, "choose other times") for note in timing.notes(config)]
+    warnings = [Finding("warning", note, "choose other times") for note in timing.notes(config)]
     if not several:
         if shared:
             raise UsageError("--shared is about several nodes", "--nnodes 2 --rdzv-endpoint …")
-        return _show(_alone(config, wanted, doubts), as_json)
+        return _show(_alone(config, wanted, warnings), as_json)
     return _together(config, wanted, shared, as_json)
 
 
@@ -135,8 +135,8 @@ def _together(config: JobConfig, wanted: Wanted, shared: str, as_json: bool) -> 
     try:
         shown, is_first = examine(job, secrets, wanted, shared, os.environ)
     except (HoldfastError, TimeoutError) as error:
-        mend = "start the doctor on all nodes, within --join-timeout of each other"
-        not_met = Finding("broken", str(error), mend)
+        fix = "start the doctor on all nodes, within --join-timeout of each other"
+        not_met = Finding("error", str(error), fix)
         return _show(_alone(config, wanted, [not_met]), as_json)
     # All have the page, and one shows it: `srun` and `mpirun` show what all of them write.
     return _show(shown, as_json, whole=is_first or len(shown.nodes) == 1)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from holdfast.cli.journal_search import Candidate, candidates
 from holdfast.cli.verbs import VerbParser, verb
-from holdfast.core.node.io import Finish, Told
+from holdfast.core.node_io import Finish, Told
 from holdfast.core.policy.root_cause import shortened
 from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.messages import RunRound

@@ -14,7 +14,7 @@ from holdfast.processes.spawner_process import SpawnerProcess, fill_standard_str
 
 TYPE_CHECKING = False  # As in `typing`, which the spawner's start does not wait for.
 if TYPE_CHECKING:
-    from holdfast.core.node.io import NodeStarted
+    from holdfast.core.node_io import NodeStarted
     from holdfast.core.policy.config import JobConfig
     from holdfast.engine.secrets import Secrets
     from holdfast.observe.event_handlers import EventLog
@@ -116,8 +116,8 @@ def _why_unfit(config: JobConfig) -> str:
     from holdfast.doctor.before_joining import examine
 
     found = examine(config, os.environ)
-    for doubt in found.doubts:
-        print(f"holdfast: check: {doubt}", file=sys.stderr)
+    for warning in found.warnings:
+        print(f"holdfast: check: {warning}", file=sys.stderr)
     return found.problem
 
 
@@ -125,7 +125,7 @@ def _staying_out(config: JobConfig, reason: str) -> tuple[JobConfig, NodeStarted
     """The node tells the coordinator and goes; it is no host, whom the others would need."""
     from msgspec.structs import replace
 
-    from holdfast.core.node.io import NodeStarted
+    from holdfast.core.node_io import NodeStarted
 
     return replace(config, is_host=False), NodeStarted(unfit=reason)
 

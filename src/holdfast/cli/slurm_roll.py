@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from holdfast.core.node.io import Told
+from holdfast.core.node_io import Told
 from holdfast.core.protocol.messages import CloseJob, RunRound, StandBy, ToNode
 from holdfast.core.protocol.model import Outcome
 from holdfast.observe.journal import NodeStep, Step

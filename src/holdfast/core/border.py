@@ -68,12 +68,6 @@ class Told(Record, frozen=True):
     term: Term = Term(1, 1)
 
 
-class CoordinatorReached(Record, frozen=True):
-    """There is a connection to the coordinator, or it lives in this very process."""
-
-    hosting: bool = False
-
-
 class CoordinatorLost(Record, frozen=True):
     """The connection ended, or could not be made. `permanent` where dialling again is no use."""
 

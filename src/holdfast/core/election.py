@@ -21,7 +21,7 @@ Rules
     after they last saw the counter move, by compare-and-set on the very token they saw:
     successors one after the other, anyone else later. The end of the leader's tether proves it
     dead: a successor takes over at once. So does, in nobody's turn, a node on whose machine the
-    leader was, where the machine proves that it has ended (`core.node.liveness_locks`).
+    leader was, where the machine proves that it has ended (`core.policy.liveness_locks`).
 13. A node that lost the leader dials it and the successors, and asks the register only then.
 15. Register out of reach: *hold*. Heartbeats of the running round are still answered while all
     its members are heard, for `hold_s` after the end of the term. Nothing else.
@@ -51,7 +51,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from holdfast.core import border
-from holdfast.core.coordinator.state import CoordinatorState, is_owed
+from holdfast.core.coordinator import CoordinatorState, is_owed
 from holdfast.core.policy.config import Leases
 from holdfast.core.protocol.document import Document, Ledger
 from holdfast.core.protocol.messages import CloseJob, HeartbeatAnswered, ToNode, Welcomed
@@ -696,7 +696,7 @@ def _failed(state: ElectionState, found: RegisterRead, now: float) -> list[Elect
     if state.role is Role.LEADER:
         effects = _step_down(state, "another coordinator has taken over")
     state.role, state.pending = Role.FOLLOWER, None
-    return effects + _saw(state, found, now)
+    return effects + _saw(state, RegisterRead(found.document, found.token), now)
 
 
 # The end of a term.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.core.node import io as happened
+from holdfast.core import node_io as happened
 from holdfast.core.protocol import messages as said
 from holdfast.core.protocol.model import Assignment
 from holdfast.dashboard import views

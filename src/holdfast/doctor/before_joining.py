@@ -1,11 +1,11 @@
-"""Whether this node is fit to join a job: the built-in check, or a command of the user's.
+"""The check before a node joins a job (`--check`): the built-in one, or a command of the user's.
 
 Rules
-1. Only what is *broken* keeps a node out; what is doubtful is said, and the node joins.
+1. Only an error keeps a node out; a warning is said, and the node joins.
 2. A command says by its exit status; its last lines are the reason. It has a time to end in, and
    is killed with all that it started in its process group.
 3. Nothing here decides what becomes of the job: the node tells its coordinator and goes
-   (`core.node.stopping.leave_unfit`).
+   (`core.node.leave_unfit`).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ AFTER_KILL_S = 5.0
 
 
 class Fitness(Struct, frozen=True):
-    """What came of the check."""
+    """The result of the check."""
 
     problem: str = ""
     """Why the node stays out; empty where it may join."""
-    doubts: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def examine(config: JobConfig, environ: Mapping[str, str]) -> Fitness:
@@ -50,15 +50,15 @@ def _read(config: JobConfig, environ: Mapping[str, str]) -> MachineFacts:
 
 
 def judge(facts: MachineFacts, config: JobConfig) -> Fitness:
-    """What keeps a node out, and what is only said."""
+    """Separate what keeps a node out from what is only said."""
     seen, workers = facts.accelerators, config.slots
     # Two workers on each card may be meant; seven cards for eight workers are not.
     odd = 0 < seen < workers and workers % seen != 0
     wanted = Wanted(workers, per_accelerator=odd, several_nodes=config.max_nodes > 1)
     found = machine.judge(facts, wanted)
-    broken = [one.what for one in found if one.level == "broken"]
-    doubts = tuple(one.what for one in found if one.level == "doubtful")
-    return Fitness(cut("; ".join(broken), REASON_MOST), doubts)
+    errors = [one.what for one in found if one.level == "error"]
+    warnings = tuple(one.what for one in found if one.level == "warning")
+    return Fitness(cut("; ".join(errors), REASON_MOST), warnings)
 
 
 def run_command(command: str, limit_s: float) -> str:

@@ -1,4 +1,4 @@
-"""What is known of a machine before a job runs on it. Facts only: `machine` and `group` judge.
+"""The facts about a machine before a job runs on it. `machine` and `group` judge them.
 
 A fact that could not be read is None, or empty: nobody is blamed for what is not known. Facts go
 from node to node, so each has its bounds.
@@ -21,7 +21,7 @@ class DiskRoom(Struct, frozen=True):
     """A folder that is written to."""
 
     use: Short
-    """What for: "logs", "meeting", "shared memory", "temporary files"."""
+    """Its purpose: "logs", "meeting", "shared memory", "temporary files"."""
     path: Path
     total_bytes: Number
     free_bytes: Number
@@ -42,7 +42,7 @@ class Limits(Struct, frozen=True):
 
 
 class Kernel(Struct, frozen=True):
-    """What processes can be held together with."""
+    """Kernel features for holding processes together, and for looking into them."""
 
     release: Short = ""
     pidfd: bool = True
@@ -50,11 +50,11 @@ class Kernel(Struct, frozen=True):
     cgroup: CgroupLevel = "none"
     ptrace_scope: Count | None = None
     py_spy: Short = ""
-    """Where it is; empty where it is not."""
+    """Its path; empty where it is not installed."""
 
 
 class OwnName(Struct, frozen=True):
-    """What this machine's own name means here."""
+    """How this machine's own name resolves here."""
 
     host: Host
     addresses: Annotated[tuple[Short, ...], Few] = ()
@@ -122,7 +122,7 @@ class MachineFacts(Struct, frozen=True):
 
 
 class Wanted(Struct, frozen=True):
-    """What the job wants of each machine."""
+    """The job's requirements for each machine."""
 
     workers: Count = 1
     per_accelerator: bool = False

@@ -1,4 +1,4 @@
-"""What is wrong, or may be, and how to mend it."""
+"""Findings: problems, certain or possible, and how to fix them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from msgspec import Meta, Struct
 
 from holdfast.core.protocol.bounds import Line
 
-Level = Literal["broken", "doubtful"]
-"""*broken*: a job will fail or hang of it. *doubtful*: it may, or it will be slow."""
-_ORDER: tuple[Level, ...] = ("broken", "doubtful")
+Level = Literal["error", "warning"]
+"""An *error*: a job will fail or hang of it. A *warning*: it may, or it will be slow."""
+_ORDER: tuple[Level, ...] = ("error", "warning")
 
 
 class Finding(Struct, frozen=True):
@@ -19,7 +19,7 @@ class Finding(Struct, frozen=True):
 
     level: Level
     what: Line
-    mend: Line
+    fix: Line
     nodes: Annotated[tuple[Line, ...], Meta(max_length=100_000)] = ()
     """Where; empty on a single machine, or where it is about all of them."""
 
@@ -28,10 +28,10 @@ def most_serious_first(found: Iterable[Finding]) -> list[Finding]:
     """Findings that several nodes have in common are one; the order is otherwise kept."""
     merged: dict[tuple[Level, str, str], list[str]] = {}
     for one in found:
-        merged.setdefault((one.level, one.what, one.mend), []).extend(one.nodes)
+        merged.setdefault((one.level, one.what, one.fix), []).extend(one.nodes)
     every = [Finding(*key, tuple(dict.fromkeys(nodes))) for key, nodes in merged.items()]
     return sorted(every, key=lambda one: _ORDER.index(one.level))
 
 
-def is_broken(found: Iterable[Finding]) -> bool:
-    return any(one.level == "broken" for one in found)
+def has_errors(found: Iterable[Finding]) -> bool:
+    return any(one.level == "error" for one in found)

@@ -1,8 +1,8 @@
-"""What is wrong between machines: the reports of all nodes go in, findings come out.
+"""Judging all nodes together: their reports go in, findings come out.
 
 Rules
 1. Versions that differ are named with who has which: the many in front, then the odd ones.
-2. A node that no other can dial at any of its addresses is broken for the job, whatever works the
+2. A node that no other can dial at any of its addresses is an error, whatever works the
    other way: any of them may be rank 0.
 3. Clocks may differ: Holdfast compares none. It is said from a second on, since logs and
    certificates are compared.
@@ -29,7 +29,7 @@ COMPARED_VARIABLES = ("NCCL_", "GLOO_", "TORCH_NCCL_", "UCX_", "FI_")
 
 
 class DialResult(Struct, frozen=True):
-    """What came of one node dialling another."""
+    """The result of one node dialling another."""
 
     to: Count
     """The other's place in the round."""
@@ -48,13 +48,13 @@ class Examined(Struct, frozen=True):
     facts: MachineFacts
     dials: Annotated[tuple[DialResult, ...], Meta(max_length=4096)] = ()
     knows: Annotated[dict[Short, Annotated[tuple[Short, ...], Few]], Meta(max_length=4096)] = {}
-    """What the names of the others mean there."""
+    """The addresses to which the names of the others resolve there."""
     shared: Line | None = None
     """Why the shared folder is not shared, as seen from there; empty where it is."""
 
 
 def names_of(reports: Sequence[Examined]) -> dict[int, str]:
-    """What each node is called: by its host, and by its place where two have one name."""
+    """A name for each node: its host, with its rank where two hosts have one name."""
     hosts = Counter(report.facts.names.host for report in reports)
     return {
         one.rank: one.facts.names.host
@@ -71,7 +71,7 @@ def judge(reports: Sequence[Examined], wanted: Wanted, size: int) -> list[Findin
     found += [*versions(reports, names), *same_names(reports)]
     for report in reports:
         own = machine.judge(report.facts, wanted)
-        found += [Finding(o.level, o.what, o.mend, (names[report.rank],)) for o in own]
+        found += [Finding(o.level, o.what, o.fix, (names[report.rank],)) for o in own]
     found += [*slowness(reports, names), *clocks(reports, names), *resolution(reports, names)]
     found += [*settings(reports, names), *accelerators(reports, names)]
     return most_serious_first(found)
@@ -82,7 +82,7 @@ def missing(reports: Sequence[Examined], size: int) -> Iterator[Finding]:
         without = size - len(reports)
         nodes = "1 node" if without == 1 else f"{without} nodes"
         what = f"{nodes} of {size} joined, and did not answer"
-        yield Finding("broken", what, "look at what the doctor says there")
+        yield Finding("error", what, "look at what the doctor says there")
 
 
 def reachability(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Finding]:
@@ -97,18 +97,18 @@ def reachability(reports: Sequence[Examined], names: dict[int, str]) -> Iterator
                 continue
             tried = ", ".join(f"{dial.address}: {dial.problem}" for dial in dials[:NAMED])
             what = f"{names[report.rank]} cannot reach {names.get(other, other)} ({tried})"
-            mend = (
+            fix = (
                 "look at firewalls and routes between the two; where only one of several networks "
                 "connects them, name that address with --local-addr"
             )
-            yield Finding("broken", what, mend, (names[report.rank],))
+            yield Finding("error", what, fix, (names[report.rank],))
 
 
 def _master_out_of_reach(node: str, dial: DialResult) -> Finding:
     """Only another address of the first node works. Its master address is dialled first."""
     where = f"the first node at its master address, {dial.address}"
-    mend = "give the first node the address by which the others reach it: --local-addr"
-    return Finding("broken", f"{node} cannot reach {where}: {dial.problem}", mend, (node,))
+    fix = "give the first node the address by which the others reach it: --local-addr"
+    return Finding("error", f"{node} cannot reach {where}: {dial.problem}", fix, (node,))
 
 
 def shared(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Finding]:
@@ -116,15 +116,15 @@ def shared(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Findi
         if report.shared:
             where = names[report.rank]
             what = f"the shared folder is not shared: on {where} {report.shared}"
-            mend = "mount the same file system at that path on all nodes"
-            yield Finding("broken", what, mend, (where,))
+            fix = "mount the same file system at that path on all nodes"
+            yield Finding("error", what, fix, (where,))
 
 
 def versions(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Finding]:
     what: tuple[tuple[str, Level, Callable[[MachineFacts], str]], ...] = (
-        ("PyTorch", "broken", lambda facts: facts.torch or "none"),
-        ("Holdfast", "broken", lambda facts: facts.holdfast or "none"),
-        ("Python", "doubtful", lambda facts: facts.python),
+        ("PyTorch", "error", lambda facts: facts.torch or "none"),
+        ("Holdfast", "error", lambda facts: facts.holdfast or "none"),
+        ("Python", "warning", lambda facts: facts.python),
     )
     for package, level, version in what:
         said = _differing(reports, names, version)
@@ -136,7 +136,7 @@ def versions(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Fin
 def _differing(
     reports: Sequence[Examined], names: dict[int, str], value: Callable[[MachineFacts], str]
 ) -> str:
-    """Who has what, the many first; empty where all have the same."""
+    """Each value with the nodes that have it, the most common first; empty where all agree."""
     by_value: dict[str, list[str]] = {}
     for report in reports:
         by_value.setdefault(value(report.facts), []).append(names[report.rank])
@@ -158,8 +158,8 @@ def same_names(reports: Sequence[Examined]) -> Iterator[Finding]:
     for host, number in counted.items():
         if number > 1:
             what = f"{number} nodes are called {host}: logs and reports cannot tell them apart"
-            mend = "give each its own host name; or two agents run on one machine"
-            yield Finding("doubtful", what, mend)
+            fix = "give each its own host name; or two agents run on one machine"
+            yield Finding("warning", what, fix)
 
 
 def slowness(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Finding]:
@@ -173,7 +173,7 @@ def slowness(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Fin
         worst_s, one, other = max(slow)
         pairs = "" if len(slow) == 1 else f", the slowest of {len(slow)} ways"
         what = f"a round trip from {one} to {other} takes {worst_s * 1000:.0f} ms{pairs}"
-        yield Finding("doubtful", what, "are they in one place, and is the network busy?")
+        yield Finding("warning", what, "are they in one place, and is the network busy?")
 
 
 def clocks(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Finding]:
@@ -186,8 +186,8 @@ def clocks(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Findi
                 f"the clock of {names.get(dial.to, dial.to)} is {abs(dial.clock_ahead_s):.1f} s "
                 f"{which} that of {names[first.rank]}"
             )
-            mend = "Holdfast compares no clocks, but logs and certificates are compared: use NTP"
-            yield Finding("doubtful", what, mend, (names.get(dial.to, str(dial.to)),))
+            fix = "Holdfast compares no clocks, but logs and certificates are compared: use NTP"
+            yield Finding("warning", what, fix, (names.get(dial.to, str(dial.to)),))
 
 
 def resolution(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Finding]:
@@ -203,8 +203,8 @@ def resolution(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[F
         lost = [f"{host} from {some(where)}" for host, where in sorted(unknown.items())]
         more = f"; and {len(lost) - NAMED} more" if len(lost) > NAMED else ""
         what = f"names do not lead to their nodes: {'; '.join(lost[:NAMED])}{more}"
-        mend = "Holdfast uses addresses; for what uses names, DNS or lines in /etc/hosts"
-        yield Finding("doubtful", what, mend)
+        fix = "Holdfast uses addresses; for what uses names, DNS or lines in /etc/hosts"
+        yield Finding("warning", what, fix)
 
 
 def settings(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Finding]:
@@ -213,11 +213,11 @@ def settings(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Fin
         said = _differing(reports, names, lambda facts, n=name: facts.variables.get(n, "not set"))  # type: ignore[misc]
         if said:
             what = f"{name} differs between nodes: {said}"
-            yield Finding("doubtful", what, "set it the same everywhere, unless it is meant")
+            yield Finding("warning", what, "set it the same everywhere, unless it is meant")
 
 
 def accelerators(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Finding]:
     said = _differing(reports, names, lambda facts: str(facts.accelerators))
     if said:
         what = f"the number of accelerators differs: {said}"
-        yield Finding("doubtful", what, "look at nvidia-smi where there are fewer")
+        yield Finding("warning", what, "look at nvidia-smi where there are fewer")

@@ -1,8 +1,8 @@
-"""What is wrong with one machine: facts go in, findings come out, and nothing is looked at.
+"""Judging one machine: facts go in, findings come out, and nothing is read here.
 
 Rules
-1. *Broken* is what a job fails or hangs of for certain. Whatever may only be slow, or is wrong for
-   some jobs, is *doubtful*: a node is kept from a job for what is broken alone.
+1. An *error* is what a job fails or hangs of for certain. Whatever may only be slow, or is wrong
+   for some jobs, is a *warning*: only errors keep a node from a job.
 2. What is not known is no finding.
 3. A finding says what was seen, with its number, and what to do.
 """
@@ -29,7 +29,7 @@ DISK_LEAST = 64 * MEGABYTE
 DISK_COMFORT = GIGABYTE
 FILES_LEAST = 1000
 SHARED_LEAST = 64 * MEGABYTE
-"""What a container has by default; data loaders and NCCL pass their data through it."""
+"""The default of containers; data loaders and NCCL pass their data through it."""
 SHARED_COMFORT = GIGABYTE
 MEMORY_LEAST = 256 * MEGABYTE
 OPEN_FILES_LEAST = 256
@@ -65,12 +65,12 @@ def judge(facts: MachineFacts, wanted: Wanted) -> list[Finding]:
     return found
 
 
-def broken(what: str, mend: str) -> Finding:
-    return Finding("broken", what, mend)
+def error(what: str, fix: str) -> Finding:
+    return Finding("error", what, fix)
 
 
-def doubtful(what: str, mend: str) -> Finding:
-    return Finding("doubtful", what, mend)
+def warning(what: str, fix: str) -> Finding:
+    return Finding("warning", what, fix)
 
 
 # Room.
@@ -79,13 +79,13 @@ def doubtful(what: str, mend: str) -> Finding:
 def room(disk: DiskRoom) -> Iterator[Finding]:
     where = f"{disk.path} ({disk.use})"
     if disk.problem:
-        yield broken(f"{where} cannot be written to: {disk.problem}", _elsewhere(disk))
+        yield error(f"{where} cannot be written to: {disk.problem}", _elsewhere(disk))
     elif disk.free_bytes < DISK_LEAST:
-        yield broken(f"{where} has {size(disk.free_bytes)} left", _elsewhere(disk))
+        yield error(f"{where} has {size(disk.free_bytes)} left", _elsewhere(disk))
     elif disk.free_files is not None and disk.free_files < FILES_LEAST:
-        yield broken(f"{where} has room for {disk.free_files} more files", _elsewhere(disk))
+        yield error(f"{where} has room for {disk.free_files} more files", _elsewhere(disk))
     elif disk.free_bytes < DISK_COMFORT:
-        yield doubtful(f"{where} has {size(disk.free_bytes)} left", _elsewhere(disk))
+        yield warning(f"{where} has {size(disk.free_bytes)} left", _elsewhere(disk))
 
 
 def _elsewhere(disk: DiskRoom) -> str:
@@ -97,20 +97,20 @@ def _elsewhere(disk: DiskRoom) -> str:
 def shared_memory(disk: DiskRoom) -> Iterator[Finding]:
     bigger = "give it more: `mount -o remount,size=8G /dev/shm`, in a container --shm-size=8g"
     if disk.problem:
-        yield broken(f"/dev/shm cannot be written to: {disk.problem}", bigger)
+        yield error(f"/dev/shm cannot be written to: {disk.problem}", bigger)
     elif disk.total_bytes <= SHARED_LEAST or disk.free_bytes < SHARED_LEAST:
         left = f"{size(disk.free_bytes)} of {size(disk.total_bytes)}"
         what = f"shared memory (/dev/shm) has {left} left: data loaders and NCCL die of a bus error"
-        yield doubtful(what, bigger)
+        yield warning(what, bigger)
     elif disk.free_bytes < SHARED_COMFORT:
-        yield doubtful(f"shared memory (/dev/shm) has {size(disk.free_bytes)} left", bigger)
+        yield warning(f"shared memory (/dev/shm) has {size(disk.free_bytes)} left", bigger)
 
 
 def memory(total: int | None, free: int | None) -> Iterator[Finding]:
     if free is not None and free < MEMORY_LEAST:
         all_of_it = "" if total is None else f" of {size(total)}"
         what = f"{size(free)}{all_of_it} of memory are free: the kernel will kill workers"
-        yield broken(what, "end what uses it (`ps aux --sort -rss | head`), or allow more")
+        yield error(what, "end what uses it (`ps aux --sort -rss | head`), or allow more")
 
 
 # Time.
@@ -122,10 +122,10 @@ def clock(known: ClockState) -> Iterator[Finding]:
 
         shown = time.strftime("%Y-%m-%d", time.gmtime(max(0.0, min(known.wall, 1e11))))
         what = f"the clock says {shown}: certificates and downloads will be refused"
-        yield broken(what, "set it: `timedatectl set-ntp true`, or `date -s …`")
+        yield error(what, "set it: `timedatectl set-ntp true`, or `date -s …`")
     elif known.synchronised is False:
         what = "the clock is not kept right by NTP: times in logs of several nodes will differ"
-        yield doubtful(what, "start chrony or systemd-timesyncd (`timedatectl set-ntp true`)")
+        yield warning(what, "start chrony or systemd-timesyncd (`timedatectl set-ntp true`)")
 
 
 # Limits and the kernel.
@@ -140,34 +140,32 @@ def limits(known: Limits, wanted: Wanted) -> Iterator[Finding]:
         if hard is not None and hard < OPEN_FILES_COMFORT:
             how = "raise the hard limit too: /etc/security/limits.conf, or LimitNOFILE= of the unit"
         what = f"{files} open files are allowed: {wanted.workers} workers need about {needed}"
-        yield broken(what, how)
+        yield error(what, how)
     elif files is not None and files < OPEN_FILES_COMFORT:
         more = f"`ulimit -n {OPEN_FILES_COMFORT}`; data loaders and large jobs need more"
-        yield doubtful(f"{files} open files are allowed", more)
+        yield warning(f"{files} open files are allowed", more)
     for allowed, how in (
         (known.processes, "raise it: `ulimit -u`, or /etc/security/limits.conf"),
         (known.cgroup_processes, "raise pids.max of the cgroup (in a container: --pids-limit)"),
     ):
         if allowed is not None and allowed < PROCESSES_LEAST + 8 * wanted.workers:
-            yield broken(f"{allowed} processes and threads are allowed", how)
+            yield error(f"{allowed} processes and threads are allowed", how)
         elif allowed is not None and allowed < PROCESSES_COMFORT:
-            yield doubtful(f"{allowed} processes and threads are allowed", how)
+            yield warning(f"{allowed} processes and threads are allowed", how)
 
 
 def kernel(known: Kernel) -> Iterator[Finding]:
     if not known.subreaper:
         what = "this kernel has no subreaper: processes that workers detach may outlive the job"
-        yield broken(what, "Linux 3.4 or later is needed")
+        yield error(what, "Linux 3.4 or later is needed")
     if not known.pidfd:
         what = (
             "this kernel cannot pin processes (pidfd): a reused number could be killed by mistake"
         )
-        yield doubtful(
-            what, "Linux 5.3 or later has it; in a container its seccomp profile may not"
-        )
+        yield warning(what, "Linux 5.3 or later has it; in a container its seccomp profile may not")
     if known.ptrace_scope == 3:
         what = "nobody may look into a process (ptrace_scope 3): py-spy cannot show native stacks"
-        yield doubtful(
+        yield warning(
             what, "`sysctl kernel.yama.ptrace_scope=1`, after the next start of the machine"
         )
 
@@ -176,25 +174,25 @@ def accelerators(facts: MachineFacts, wanted: Wanted) -> Iterator[Finding]:
     if wanted.per_accelerator and facts.accelerators < wanted.workers:
         seen = facts.accelerators or "none"
         what = f"{wanted.workers} workers want an accelerator each, and {seen} can be seen"
-        mend = f"{facts.accelerator_words or 'look at nvidia-smi'}; or start fewer workers"
-        yield broken(what, mend)
+        fix = f"{facts.accelerator_words or 'look at nvidia-smi'}; or start fewer workers"
+        yield error(what, fix)
     locked = facts.limits.locked_memory_bytes
     if facts.accelerators and locked is not None and locked < LOCKED_COMFORT:
         what = f"{size(locked)} of memory may be locked: RDMA and pinned memory may be refused"
-        yield doubtful(what, "`ulimit -l unlimited`, or LimitMEMLOCK=infinity of the unit")
+        yield warning(what, "`ulimit -l unlimited`, or LimitMEMLOCK=infinity of the unit")
 
 
 def speed(facts: MachineFacts) -> Iterator[Finding]:
     known = facts.speed
     if known.compute_s is not None and known.compute_s > COMPUTE_SLOW_S:
         what = f"a short computation took {known.compute_s:.1f} s where 0.05 s are usual"
-        yield doubtful(what, "is the machine busy (`top`), or its processors limited or too hot?")
+        yield warning(what, "is the machine busy (`top`), or its processors limited or too hot?")
     if known.memory_bytes_per_s is not None and known.memory_bytes_per_s < MEMORY_SLOW:
         what = f"memory is copied at {size(int(known.memory_bytes_per_s))} a second"
-        yield doubtful(what, "is the machine busy, or swapping (`vmstat 1`)?")
+        yield warning(what, "is the machine busy, or swapping (`vmstat 1`)?")
     if known.loopback_bytes_per_s is not None and known.loopback_bytes_per_s < MEMORY_SLOW / 4:
         what = f"loopback carries {size(int(known.loopback_bytes_per_s))} a second"
-        yield doubtful(what, "is the machine busy, or its traffic filtered?")
+        yield warning(what, "is the machine busy, or its traffic filtered?")
 
 
 # The network.
@@ -203,21 +201,21 @@ def speed(facts: MachineFacts) -> Iterator[Finding]:
 def own_name(names: OwnName) -> Iterator[Finding]:
     if names.problem:
         what = f"the machine's own name does not resolve: {names.problem}"
-        mend = "a line `ADDRESS NAME` in /etc/hosts, or --local-addr ADDRESS"
-        yield doubtful(what, mend)
+        fix = "a line `ADDRESS NAME` in /etc/hosts, or --local-addr ADDRESS"
+        yield warning(what, fix)
     elif names.addresses and all(is_loopback(one) for one in names.addresses):
         what = f"the machine's own name means {names.addresses[0]} there"
-        mend = (
+        fix = (
             "others must not be given it: Holdfast sends addresses, but libraries that look the "
             "name up (gloo) need GLOO_SOCKET_IFNAME, or another line in /etc/hosts"
         )
-        yield doubtful(what, mend)
+        yield warning(what, fix)
 
 
 def addresses(facts: MachineFacts) -> Iterator[Finding]:
     if not any(not one.loopback for one in facts.interfaces):
         what = "no interface but loopback is up: no other machine can be reached"
-        yield broken(what, "look at `ip address`; in a container, at its network")
+        yield error(what, "look at `ip address`; in a container, at its network")
 
 
 def is_loopback(address: str) -> bool:
@@ -227,15 +225,15 @@ def is_loopback(address: str) -> bool:
 def way(known: Way) -> Iterator[Finding]:
     if not known.addresses:
         what = f"{known.endpoint} does not resolve here: {known.problem}"
-        mend = "name the endpoint by an address, or by a name that every node knows"
-        yield broken(what, mend)
+        fix = "name the endpoint by an address, or by a name that every node knows"
+        yield error(what, fix)
     elif known.is_here and known.problem:
-        mend = "end what listens there (`ss -ltnp`), or choose another port with --rdzv-endpoint"
-        yield broken(known.problem, mend)
+        fix = "end what listens there (`ss -ltnp`), or choose another port with --rdzv-endpoint"
+        yield error(known.problem, fix)
     elif known.problem and (known.must_answer or "refused" not in known.problem.lower()):
         what = f"{known.endpoint} ({known.addresses[0]}) cannot be reached: {known.problem}"
-        mend = "is that machine up, on this network, and its port not behind a firewall?"
-        yield broken(what, mend)
+        fix = "is that machine up, on this network, and its port not behind a firewall?"
+        yield error(what, fix)
 
 
 # The environment.
@@ -248,24 +246,24 @@ def variables(known: Mapping[str, str], interfaces: set[str]) -> Iterator[Findin
             if missing:
                 there = ", ".join(sorted(interfaces)) or "none"
                 what = f"{name}={value}, and there is no interface {missing} here"
-                yield broken(what, f"there are: {there}; unset it, or name one of these")
+                yield error(what, f"there are: {there}; unset it, or name one of these")
     left = [name for name in LEFT_OVER if name in known]
     if left:
         what = f"{', '.join(left)} are set in this shell: left over from another job"
-        yield doubtful(
+        yield warning(
             what, f"`unset {' '.join(left)}`; workers get their own, other programs do not"
         )
     if known.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"):
-        yield doubtful("CUDA_LAUNCH_BLOCKING is set: every kernel is waited for", "unset it")
+        yield warning("CUDA_LAUNCH_BLOCKING is set: every kernel is waited for", "unset it")
     if known.get("NCCL_DEBUG", "").upper() in ("TRACE",):
-        yield doubtful("NCCL_DEBUG=TRACE writes gigabytes of logs", "NCCL_DEBUG=WARN")
+        yield warning("NCCL_DEBUG=TRACE writes gigabytes of logs", "NCCL_DEBUG=WARN")
     if known.get("TORCH_DISTRIBUTED_DEBUG", "").upper() == "DETAIL":
-        yield doubtful(
+        yield warning(
             "TORCH_DISTRIBUTED_DEBUG=DETAIL checks every collective, which is slow", "unset it"
         )
     threads = known.get("OMP_NUM_THREADS", "")
     if threads and not threads.replace(",", "").isdigit():
-        yield doubtful(f"OMP_NUM_THREADS={threads} is no number", "OMP_NUM_THREADS=1, for instance")
+        yield warning(f"OMP_NUM_THREADS={threads} is no number", "OMP_NUM_THREADS=1, for instance")
 
 
 def _missing_interface(value: str, there: set[str]) -> str:

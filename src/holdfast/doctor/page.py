@@ -1,4 +1,4 @@
-"""What the doctor says: one page for people, or JSON for programs."""
+"""The doctor's page: for people, or as JSON for programs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from holdfast.core.protocol.bounds import clean
 from holdfast.doctor.facts import CgroupLevel, MachineFacts
-from holdfast.doctor.findings import Finding, is_broken
+from holdfast.doctor.findings import Finding, has_errors
 from holdfast.doctor.group import Examined, names_of, some
 from holdfast.doctor.machine import size
 
@@ -32,7 +32,7 @@ class DoctorPage(Struct, frozen=True):
 
 
 def page_of(reports: Sequence[Examined], found: Sequence[Finding]) -> DoctorPage:
-    return DoctorPage(not is_broken(found), tuple(found), tuple(reports))
+    return DoctorPage(not has_errors(found), tuple(found), tuple(reports))
 
 
 def lines(page: DoctorPage) -> Iterator[str]:
@@ -51,23 +51,22 @@ def _findings(page: DoctorPage) -> Iterator[str]:
         where = f"{some(one.nodes)}: " if one.nodes and len(page.nodes) > 1 else ""
         if where and one.what.startswith(one.nodes[0]):
             where = ""
-        mark = "BROKEN" if one.level == "broken" else "doubtful"
         yield ""
-        yield from _wrapped(f"{number:2}. {mark}: {where}{one.what}", "    ")
-        yield from _wrapped(f"    mend: {one.mend}", "          ")
+        yield from _wrapped(f"{number:2}. {one.level}: {where}{one.what}", "    ")
+        yield from _wrapped(f"    fix: {one.fix}", " " * 9)
     if len(page.findings) > SHOWN:
         yield f"    … and {len(page.findings) - SHOWN} more (--json has all)"
 
 
 def verdict(page: DoctorPage) -> str:
     """In one line."""
-    wrong = sum(1 for one in page.findings if one.level == "broken")
-    doubts = len(page.findings) - wrong
+    errors = sum(1 for one in page.findings if one.level == "error")
+    warnings = len(page.findings) - errors
     nodes = "this machine" if len(page.nodes) == 1 else f"{len(page.nodes)} nodes"
     if not page.findings:
-        return f"nothing is wrong with {nodes}"
-    things = [f"{wrong} broken"] if wrong else []
-    things += [f"{doubts} doubtful"] if doubts else []
+        return f"no problems found on {nodes}"
+    counted = ((errors, "error"), (warnings, "warning"))
+    things = [f"{many} {what}{'' if many == 1 else 's'}" for many, what in counted if many]
     return f"{' and '.join(things)} on {nodes}, the most serious first"
 
 

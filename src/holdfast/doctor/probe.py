@@ -35,8 +35,8 @@ from holdfast.doctor import group, page, reading
 from holdfast.doctor.facts import Few, Short, Wanted
 from holdfast.doctor.findings import Finding
 from holdfast.doctor.group import DialResult, Examined
+from holdfast.elastic.rendezvous.member_node import Seat
 from holdfast.elastic.rendezvous.membership import Membership
-from holdfast.elastic.rendezvous.shared_state import Seat
 from holdfast.elastic.rendezvous.store import CoordinatorStore, StoreError, StoreTimeoutError
 from holdfast.engine.secrets import Secrets, security_of
 from holdfast.transport.addresses import usable_addresses
@@ -58,7 +58,7 @@ T = TypeVar("T")
 
 
 class Peer(Struct, frozen=True):
-    """What a node tells first."""
+    """A node's first message."""
 
     rank: Count
     host: Host
@@ -123,7 +123,7 @@ class Probe:
             return self._compare(me, problem)
         except StoreError as error:
             cut_off = Finding(
-                "broken",
+                "error",
                 cut(f"the other nodes were lost: {error}"),
                 "look at what the others say; at firewalls, and at the address in --local-addr",
             )
@@ -155,7 +155,7 @@ class Probe:
         self._store.set(f"{what}/{self._seat.rank}", msgspec.msgpack.encode(said))
 
     def _hear(self, what: str, kind: type[T]) -> dict[int, T]:
-        """What the nodes tell, by rank, as far as they do in time."""
+        """The nodes' messages of one kind, by rank, as far as they come in time."""
         deadline = time.monotonic() + MEETING_S
         heard: dict[int, T] = {}
         for rank in range(self._seat.size):

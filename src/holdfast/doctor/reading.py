@@ -54,11 +54,11 @@ DIAL_S = 5.0
 NO_LIMIT = resource.RLIM_INFINITY
 _TIMEX_WORDS = 32
 _TIME_ERROR = 5
-"""What `adjtimex` returns where the clock is not synchronised."""
+"""Returned by `adjtimex` where the clock is not synchronised."""
 
 
 class MeetingEndpoint(Struct, frozen=True):
-    """Where the nodes of a job find each other: one of the three."""
+    """The meeting point of a job's nodes: one of the three."""
 
     host: Endpoint | None = None
     """One of the nodes carries it: nobody answers before that one is there."""
@@ -195,7 +195,7 @@ def _memory() -> tuple[int | None, int | None]:
 
 
 def _synchronised() -> bool | None:
-    """What the kernel's clock discipline says; None where it does not say."""
+    """The state of the kernel's clock discipline; None where it is not known."""
     import ctypes
 
     library = ctypes.CDLL(None, use_errno=True)

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from holdfast.core import coordinator as machine
 from holdfast.core.border import Told, Written
-from holdfast.core.coordinator import liveness
-from holdfast.core.coordinator import step as coordinator
-from holdfast.core.coordinator.io import (
+from holdfast.core.coordinator import CoordinatorState
+from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     CoordinatorEvent,
     CoordinatorTimerFired,
@@ -27,8 +27,6 @@ from holdfast.core.coordinator.io import (
     Tell,
     WakeCoordinator,
 )
-from holdfast.core.coordinator.round import StoppingRound
-from holdfast.core.coordinator.state import CoordinatorState
 from holdfast.core.protocol.messages import (
     CloseJob,
     FromNode,
@@ -62,7 +60,7 @@ class Coordinating:
     ) -> None:
         """`may_send` says what becomes of a message; it is told how to find out whether all
         members have been heard. Without it, nothing is kept back."""
-        self.liveness = liveness.liveness_of(state, engine.node)
+        self.liveness = machine.coordinator_of(state, engine.node)
         self._engine, self._exchange, self._may_send = engine, exchange, may_send
         timers = self._timers = Timers(engine.clock, self._on_timer)
         self._inbox: Inbox[Callable[[float], list[CoordinatorEffect]]] = Inbox(self._take)
@@ -82,7 +80,7 @@ class Coordinating:
             Explain: self._explain,
             WakeCoordinator: lambda effect: timers.set(effect.name, effect.after_s),
             Written: self.decide,
-            # `core.coordinator.liveness` has seen to these.
+            # `core.coordinator` has seen to these.
             **dict.fromkeys((Revoke, Reinstate, Raise), engine.ignore),
         }
 
@@ -97,31 +95,31 @@ class Coordinating:
         if isinstance(message, NodeGreeted):
             # A greeting begins anew: its answer tells all, and nothing older may follow it.
             self._unsaid = [tell for tell in self._unsaid if tell.node != node]
-        self._inbox.put(partial(liveness.receive, self.liveness, node, message))
+        self._inbox.put(partial(machine.receive, self.liveness, node, message))
 
     def on_lost(self, node: str, reason: str) -> None:
-        self._inbox.put(partial(liveness.disconnected, self.liveness, node))
+        self._inbox.put(partial(machine.disconnected, self.liveness, node))
 
     def on_tether_ended(self, node: str, clean: bool) -> None:
-        self._inbox.put(partial(liveness.tether_ended, self.liveness, node, clean))
+        self._inbox.put(partial(machine.tether_ended, self.liveness, node, clean))
 
     def _on_timer(self, name: str) -> None:
-        if name == liveness.LEASES_TIMER:
-            # What can be read now is read first, in the next turn: `core.coordinator.leases`.
-            check = partial(self._inbox.put, partial(liveness.check_leases, self.liveness))
+        if name == machine.LEASES_TIMER:
+            # What can be read now is read first, in the next turn: `core.membership`.
+            check = partial(self._inbox.put, partial(machine.check_leases, self.liveness))
             self._engine.clock.call_soon(self._engine.clock.call_soon, check)
-        elif name == liveness.REQUESTS_TIMER:
-            self._inbox.put(partial(liveness.check_requests, self.liveness))
+        elif name == machine.REQUESTS_TIMER:
+            self._inbox.put(partial(machine.check_requests, self.liveness))
         else:
             self.decide(CoordinatorTimerFired(name))
 
     def begin(self) -> None:
         """Set the timers that a coordinator which takes over starts with."""
-        self.decide(CoordinatorTimerFired(coordinator.LOOK_TIMER))
+        self.decide(CoordinatorTimerFired(machine.DEADLINES_TIMER))
 
     def decide(self, event: CoordinatorEvent) -> None:
         """Something has happened that it has to decide about."""
-        self._inbox.put(partial(liveness.decide, self.liveness, event))
+        self._inbox.put(partial(machine.decide, self.liveness, event))
 
     def speak_again(self) -> None:
         """Say what could not be said, as far as it may be said now."""
@@ -167,7 +165,7 @@ class Coordinating:
     def _tell(self, tell: Tell) -> None:
         now = self._engine.clock.now()  # Not when it was decided: we may have slept since.
         if self._may_send is not None:
-            all_heard = partial(liveness.all_heard, self.liveness)
+            all_heard = partial(machine.all_heard, self.liveness)
             verdict = self._may_send(tell.message, all_heard, now)
             if verdict == "keep":
                 self._unsaid.append(tell)
@@ -188,10 +186,10 @@ class Coordinating:
         After a success they stay: whoever is done may still wait there for the others. One who
         was lost, or of another life of the job, may be told to stop while the round goes on.
         """
-        current = self.state.round
+        current = self.state.group.round
         if isinstance(told, RunRound):
             keys.open(told.assignment.round)
-        elif isinstance(told, StopRound) and isinstance(current, StoppingRound | None):
+        elif isinstance(told, StopRound) and (current is None or current.stop is not None):
             keys.end(told.round)
         elif isinstance(told, CloseJob) and told.outcome.verdict != "succeeded":
-            keys.end(self.state.round_number)
+            keys.end(self.state.group.round_number)

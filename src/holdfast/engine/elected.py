@@ -21,12 +21,11 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.core import border, election
-from holdfast.core.coordinator import bootstrap
+from holdfast.core import border, coordinator, election
 from holdfast.core.election import ElectionEvent, ElectionState, ElectionTimerFired, Verdict
-from holdfast.core.node.io import HangUp, Report
+from holdfast.core.node_io import CoordinatorReached, HangUp, Report
 from holdfast.core.policy.timing import one_dial_s
-from holdfast.core.protocol.document import Document, decode, encode
+from holdfast.core.protocol.document import decode, encode
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.messages import HeartbeatAnswered, ToNode, Welcomed
 from holdfast.core.protocol.model import Endpoint, Term
@@ -135,7 +134,7 @@ class Elected(NetworkedLink):
         nonce = effect.document.nonce
 
         def on_wrote(reply: Reply) -> None:
-            self._inbox.put(_wrote(reply, nonce))
+            self._inbox.put(_event(reply, nonce))
 
         is_over = effect.document.ledger.outcome is not None
         keep_s = election.FORGOTTEN_AFTER_S if is_over else None
@@ -153,20 +152,21 @@ class Elected(NetworkedLink):
         self._register.forget_after(effect.after_s, lambda reply: self._inbox.put(forgot))
 
     def _on_read(self, reply: Reply) -> None:
-        self._inbox.put(_read(reply))
+        self._inbox.put(_event(reply))
 
     # Being the coordinator.
 
     def _lead(self, effect: election.Lead) -> None:
         engine, now = self._engine, self._engine.clock.now()
-        beginning = bootstrap.elected(engine.config, engine.node, effect)
+        beginning = coordinator.elected(engine.config, engine.node, effect)
         engine.journal.began(now, beginning)
         state = beginning.state(engine.config, now)
         self.coordinating = Coordinating(state, engine, self._exchange, self._may_send)
+        number = state.group.round_number
         if self._exchange.keys is not None:
-            self._exchange.keys.open(state.round_number)  # The last leader's are lost with it.
+            self._exchange.keys.open(number)  # The last leader's are lost with it.
         self._exchange.closed_because = ""
-        known = f", and goes on from round {state.round_number}" if state.round_number else ""
+        known = f", and goes on from round {number}" if number else ""
         engine.say(f"this node is the coordinator, on {self._endpoint}{known}")
         self._line.close()
         self._reach_here()
@@ -235,7 +235,7 @@ class Elected(NetworkedLink):
         # The old tether tells of whoever led before, and must not get another's name.
         self._stop_watching()
         self._leader = ""
-        self._engine.post(border.CoordinatorReached())
+        self._engine.post(CoordinatorReached())
 
     def on_line_lost(self, reason: str, permanent: bool) -> None:
         """Of those that were dialled, or of the coordinator that we had."""
@@ -270,24 +270,16 @@ class Elected(NetworkedLink):
             self._watched = None
 
 
-def _read(reply: Reply) -> election.RegisterRead | election.RegisterUnclear:
+def _event(reply: Reply, nonce: str = "") -> ElectionEvent:
+    """What the register answered; `nonce` is that of the document that was to be written."""
+    is_write = bool(nonce)
     if isinstance(reply, NoAnswer):
-        return election.RegisterUnclear(False, reason=reply.reason, refused=reply.refused)
+        return election.RegisterUnclear(is_write, nonce, reply.reason, reply.refused)
     try:
-        return election.RegisterRead(_document(reply.content), reply.token, reply.expired)
+        document = decode(reply.content) if reply.content else None
     except msgspec.DecodeError:
-        reason = f"{FOREIGN}; is another program using this prefix?"
-        return election.RegisterUnclear(False, reason=reason, refused=True)
-
-
-def _wrote(reply: Reply, nonce: str) -> election.RegisterWrote | election.RegisterUnclear:
-    if isinstance(reply, NoAnswer):
-        return election.RegisterUnclear(True, nonce, reply.reason, reply.refused)
-    try:
-        return election.RegisterWrote(reply.has_set, _document(reply.content), reply.token, nonce)
-    except msgspec.DecodeError:
-        return election.RegisterUnclear(True, nonce, FOREIGN)
-
-
-def _document(content: bytes | None) -> Document | None:
-    return decode(content) if content else None
+        reason = FOREIGN if is_write else f"{FOREIGN}; is another program using this prefix?"
+        return election.RegisterUnclear(is_write, nonce, reason, refused=not is_write)
+    if is_write:
+        return election.RegisterWrote(reply.has_set, document, reply.token, nonce)
+    return election.RegisterRead(document, reply.token, reply.expired)

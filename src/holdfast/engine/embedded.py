@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.border import (
     CoordinatorLost,
-    CoordinatorReached,
     Depose,
     Dial,
     KnowEnded,
@@ -30,9 +29,8 @@ from holdfast.core.border import (
     Write,
     Written,
 )
-from holdfast.core.coordinator.bootstrap import next_life
-from holdfast.core.coordinator.state import CoordinatorState, is_owed, ledger
-from holdfast.core.node.io import HangUp, Report
+from holdfast.core.coordinator import CoordinatorState, is_owed, ledger, next_life
+from holdfast.core.node_io import CoordinatorReached, HangUp, Report
 from holdfast.core.policy.timing import one_dial_s
 from holdfast.core.protocol.document import Document, Ledger
 from holdfast.core.protocol.errors import UsageError

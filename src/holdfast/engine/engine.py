@@ -1,7 +1,7 @@
 """The engine: the machines of one node, driven over its ports.
 
     inbox ─▶ core.node.step ──────────▶ effects ─┐
-    inbox ─▶ core.coordinator.step ───▶ effects ─┼─▶ routes ─┬─▶ the inbox of another machine
+    inbox ─▶ core.coordinator ───▶ effects ─┼─▶ routes ─┬─▶ the inbox of another machine
     inbox ─▶ core.election.step ──────▶ effects ─┘           ├─▶ lines, timers, words, the register
                                                              └─▶ processes: all else
 
@@ -20,14 +20,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.core.border import CoordinatorLost, CoordinatorReached, Say, Told
-from holdfast.core.node import step as node_machine
-from holdfast.core.node.io import Finish, NodeEvent, NodeTimerFired, Report, WakeNode
-from holdfast.core.node.state import NodeState
+from holdfast.core import node as node_machine
+from holdfast.core.border import CoordinatorLost, Say, Told
+from holdfast.core.features.of_node import new_node
+from holdfast.core.node import NodeState
+from holdfast.core.node_io import (
+    CoordinatorReached,
+    Finish,
+    NodeEvent,
+    NodeTimerFired,
+    Report,
+    WakeNode,
+)
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.messages import OfRequests
 from holdfast.core.protocol.model import Outcome
-from holdfast.engine.link import Alone, Link
+from holdfast.engine.link import Alone, CoordinatorLink
 from holdfast.engine.ports import JournalPort, Ports
 from holdfast.engine.requests import Requests
 from holdfast.runtime.loop import Clock, Inbox
@@ -44,7 +52,7 @@ class Engine:
         self.clock: Clock = ports.clock
         self.journal: JournalPort = ports.journal
         self.say: Callable[[str], None] = ports.say
-        self.state = NodeState(config, node, host)
+        self.state: NodeState = new_node(config, node, host)
         self.outcome: Outcome | None = None
         self._inbox: Inbox[NodeEvent] = Inbox(self._take)
         timers = self._timers = Timers(ports.clock, lambda name: self.post(NodeTimerFired(name)))
@@ -52,13 +60,13 @@ class Engine:
             WakeNode: lambda effect: timers.set(effect.name, effect.after_s),
             Say: lambda effect: ports.say(effect.text),
             Finish: self._finish,
-            **dict.fromkeys([Told, CoordinatorReached, CoordinatorLost], self.post),
+            **dict.fromkeys([Told, CoordinatorLost], self.post),
         }
         """Who takes each effect, of all machines here. Of the node's, the processes take the rest.
 
         The link adds what leads to the coordinator, and the coordinator its own while it is here.
         """
-        self.link: Link = _link(self)
+        self.link: CoordinatorLink = _link(self)
         self.requests = Requests(ports, lambda message: self.link.report(Report(message)))
         self.link.begin()
 
@@ -105,7 +113,7 @@ class Engine:
         self.ports.finished(effect.outcome)
 
 
-def _link(engine: Engine) -> Link:
+def _link(engine: Engine) -> CoordinatorLink:
     network, ports = engine.ports.network, engine.ports
     if network is None:
         return Alone(engine)

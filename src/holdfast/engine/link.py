@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from holdfast.core.border import (
-    CoordinatorReached,
     Depose,
     Dial,
     KnowEnded,
@@ -20,8 +19,8 @@ from holdfast.core.border import (
     Write,
     Written,
 )
-from holdfast.core.coordinator.state import CoordinatorState
-from holdfast.core.node.io import HangUp, Report
+from holdfast.core.coordinator import begin
+from holdfast.core.node_io import CoordinatorReached, HangUp, Report
 from holdfast.core.protocol.messages import FromNode, NodeGreeted, NodeJoined, RoundStopped
 from holdfast.core.protocol.model import Endpoint
 from holdfast.engine.coordinating import Coordinating
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.engine.ports import CoordinatorLine
 
 
-class Link:
+class CoordinatorLink:
     """What the engine knows of its link. Each adds its routes to the engine's when it is made."""
 
     coordinating: Coordinating | None = None
@@ -67,12 +66,12 @@ class Link:
         self._engine.post(CoordinatorReached(hosting=True))
 
 
-class Alone(Link):
+class Alone(CoordinatorLink):
     """In a job of one node: nobody else to reach, and nothing is written down."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        coordinating = self.coordinating = Coordinating(CoordinatorState(engine.config), engine)
+        coordinating = self.coordinating = Coordinating(begin(engine.config), engine)
         engine.routes |= {
             Report: self.report,
             Dial: lambda effect: self._reach_here(),
@@ -81,7 +80,7 @@ class Alone(Link):
         }
 
 
-class NetworkedLink(Link):
+class NetworkedLink(CoordinatorLink):
     """In a job of several nodes: the coordinator is here, or at the other end of the line.
 
     What this node says goes to the one or the other, and what other nodes say is heard while it is

@@ -105,7 +105,7 @@ def add_network(
 ) -> None:
     """Fill in the ports that lead to other nodes, and that let outsiders in, to `admin`."""
     # What the coordinator needs when a node or a worker is lost: the loop must not import it then.
-    import holdfast.core.coordinator.quarantine
+    import holdfast.core.features.quarantine
     import holdfast.core.policy.kinds  # noqa: F401 - for the core, which imports both when needed
 
     security = security_of(config, means.secrets.token)

@@ -23,14 +23,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
-from holdfast.core.node.io import NodeEffect, NodeEvent
+from holdfast.core.node_io import NodeEffect, NodeEvent
 from holdfast.core.protocol.messages import FromNode, ToNode
 from holdfast.core.protocol.model import Endpoint, Outcome, Term
 from holdfast.runtime.loop import Clock
 
 if TYPE_CHECKING:
-    from holdfast.core.coordinator.bootstrap import Beginning
-    from holdfast.core.coordinator.liveness import Liveness
+    from holdfast.core.coordinator import Beginning, Coordinator
     from holdfast.core.election import ElectionEffect, ElectionEvent, ElectionState
     from holdfast.core.protocol.document import Document
     from holdfast.registers.register_thread import OnReply
@@ -203,7 +202,7 @@ class JournalPort(Protocol):
 
     def agent(self, at: float, event: NodeEvent, effects: list[NodeEffect]) -> None: ...
     def began(self, at: float, beginning: Beginning) -> None: ...
-    def taken(self, at: float, liveness: Liveness) -> None: ...
+    def taken(self, at: float, liveness: Coordinator) -> None: ...
     def election(
         self,
         at: float,

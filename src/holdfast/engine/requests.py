@@ -1,7 +1,7 @@
 """A node's part in requests about the job: those that are asked here, and those put to it.
 
 An outsider who asks here gets its answers from the coordinator, which may be this very node. The
-core keeps account of who has answered (`core.coordinator.request_routing`); here each request has
+core keeps account of who has answered (`core.features.requests`); here each request has
 the one who waits for it.
 
 Rules
@@ -19,7 +19,7 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.coordinator.request_routing import PATIENCE_S
+from holdfast.core.features.requests import PATIENCE_S
 from holdfast.core.protocol.messages import (
     CloseRequest,
     ForwardRequest,

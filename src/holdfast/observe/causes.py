@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.core.coordinator import io as decided
-from holdfast.core.coordinator.leases import NodeGone, NodeHeardAgain, NodeSuspected
-from holdfast.core.node import io as happened
+from holdfast.core import coordinator_io as decided
+from holdfast.core import node_io as happened
+from holdfast.core.membership import NodeGone, NodeHeardAgain, NodeSuspected
 from holdfast.core.protocol import messages as said
 from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.model import Term

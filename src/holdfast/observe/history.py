@@ -19,9 +19,9 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from holdfast.core.coordinator import io as decided
-from holdfast.core.coordinator.leases import NodeGone, NodeSuspected
-from holdfast.core.node import io as happened
+from holdfast.core import coordinator_io as decided
+from holdfast.core import node_io as happened
+from holdfast.core.membership import NodeGone, NodeSuspected
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol import messages as said
 from holdfast.core.protocol.model import Assignment, Outcome

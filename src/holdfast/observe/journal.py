@@ -16,7 +16,7 @@ Schema (one object a line):
     {"seq", "at", "machine": "clock", "wall": seconds since 1970}
     {"seq", "at", "machine": "failure", "reason"}
 
-The fields of events and effects are those of the types in `core.node.io`, `core.coordinator.io`,
+The fields of events and effects are those of the types in `core.node_io`, `core.coordinator_io`,
 `core.election`, `core.border` and `core.protocol.messages`; one that has its default may be
 missing. The program's arguments are left out: they may hold a secret.
 
@@ -50,14 +50,13 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast.core.coordinator import step as coordinator
-from holdfast.core.coordinator.bootstrap import Beginning
-from holdfast.core.coordinator.io import CoordinatorEffect, CoordinatorEvent, Heard
-from holdfast.core.coordinator.liveness import Liveness
-from holdfast.core.coordinator.state import CoordinatorState
-from holdfast.core.node import step as agent
-from holdfast.core.node.contact import UNANSWERED
-from holdfast.core.node.io import (
+from holdfast.core import coordinator
+from holdfast.core import node as agent
+from holdfast.core.coordinator import Beginning, Coordinator, begin
+from holdfast.core.coordinator_io import CoordinatorEffect, CoordinatorEvent, Heard
+from holdfast.core.features.of_node import new_node
+from holdfast.core.node import UNANSWERED, NodeState, Timer
+from holdfast.core.node_io import (
     NodeEffect,
     NodeEvent,
     NodeTimerFired,
@@ -67,7 +66,6 @@ from holdfast.core.node.io import (
     Told,
     WakeNode,
 )
-from holdfast.core.node.state import HEARTBEAT_TIMER, NodeState
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.messages import (
@@ -81,20 +79,7 @@ from holdfast.observe.journal_file import LIMIT_BYTES, JournalFile, later_parts
 
 SCHEMA = 3
 READABLE_SCHEMAS = (1, 2, 3)
-"""The first had no clocks: its steps can be put in time to the second."""
-RENAMED = {
-    "LedgerWanted": "Write",
-    "ResignationWanted": "Resign",
-    "Outranked": "Depose",
-    "OutcomeKnown": "Retire",
-    "NodeLeaves": "HandOverAsked",
-    "DialWanted": "Dial",
-    "NodesEnded": "KnowEnded",
-    "NobodyFound": "CoordinatorLost",
-    "LearnOutcome": "Told",
-    "Announce": "Say",
-}
-"""Events and effects of the election, as they were called before the third schema."""
+"""The first had no clocks: its steps can be put in time to the second. Both had other names."""
 APART_S = 0.001
 QUIET_LEAST_S = 10.0
 QUIET_SHARE = 0.05
@@ -306,7 +291,7 @@ class Journal:
         self.close()
         self._tell(step)
 
-    def taken(self, at: float, liveness: Liveness) -> None:
+    def taken(self, at: float, liveness: Coordinator) -> None:
         """All steps that this coordinator has taken since it was last asked."""
         for one in liveness.taken:
             self.coordinator(at, one.event, one.effects)
@@ -424,7 +409,7 @@ def _is_news(event: object) -> bool:
 
 def heartbeat_number(step: NodeStep) -> int | None:
     """The number of the heartbeat that a timer had the agent send, if that is what it did."""
-    if step.event != NodeTimerFired(HEARTBEAT_TIMER):
+    if step.event != NodeTimerFired(Timer.HEARTBEAT):
         return None
     return _sent_number(step)
 
@@ -510,13 +495,22 @@ def _header(name: str, line: bytes) -> JournalHeader:
     try:
         schema = msgspec.json.decode(line, type=_Schema).schema
         if schema in READABLE_SCHEMAS:
-            return msgspec.json.decode(line, type=JournalHeader)
+            present = _in_present_names(line, schema)
+            return msgspec.json.decode(present or b"", type=JournalHeader)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise UsageError(
             f"{name} is not a journal", "name the journal.jsonl in a job's log directory"
         ) from None
     hint = "read it with the version of Holdfast that wrote it"
     raise UsageError(f"{name} has schema {schema}, not {SCHEMA}", hint)
+
+
+def _in_present_names(line: bytes, schema: int) -> bytes | None:
+    if schema == SCHEMA or not line:
+        return line
+    from holdfast.observe.old_journals import renewed
+
+    return renewed(line)
 
 
 def _steps(
@@ -526,26 +520,14 @@ def _steps(
     found: list[Step] = []
     for number, line in enumerate(lines[1:-1], 2):
         try:
-            if line:
-                step = decoder.decode(line)
-                if schema < SCHEMA and isinstance(step, ElectionStep):
-                    step = _with_new_names(step)
-                found.append(step)
+            present = _in_present_names(line, schema)
+            if present:
+                found.append(decoder.decode(present))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             raise UsageError(
                 f"line {number} of {name} is damaged", "get the file from its machine again"
             ) from None
     return found
-
-
-def _with_new_names(step: ElectionStep) -> ElectionStep:
-    """A step of an older schema. What the node knew was other fields: it cannot be replayed."""
-
-    def renamed(thing: dict[str, Any]) -> dict[str, Any]:
-        return {**thing, "type": RENAMED.get(thing["type"], thing["type"])}
-
-    effects = [renamed(effect) for effect in step.effects]
-    return msgspec.structs.replace(step, before=None, event=renamed(step.event), effects=effects)
 
 
 MACHINES: dict[type, Literal["agent", "coordinator", "election"]] = {
@@ -566,8 +548,8 @@ class Divergence(msgspec.Struct, frozen=True):
 
 def replay(header: JournalHeader, steps: list[Step]) -> Iterator[Divergence]:
     """Feed the recorded events to fresh machines; yield every difference, up to a gap."""
-    agent_state = NodeState(header.config, header.node, header.host)
-    coordinator_state = CoordinatorState(header.config)
+    agent_state = new_node(header.config, header.node, header.host)
+    coordinator_state = begin(header.config)
     for step in steps:
         recorded: list[Any] = []
         decided: list[Any] = []
@@ -609,7 +591,7 @@ def _skip_heartbeats(state: NodeState, step: NodeStep) -> None:
     Nor is the answer to one that is, if it came after a step that made us write it: where the
     agent sent another, nothing that old was unanswered.
     """
-    number, lease = _sent_number(step), state.lease
+    number, lease = _sent_number(step), state.link.lease
     if number is None or lease is None:
         return
     lease.number = number - 1

@@ -21,9 +21,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast.core.coordinator import io as decided
-from holdfast.core.coordinator.leases import NodeGone, NodeHeardAgain, NodeSuspected
-from holdfast.core.node import io as happened
+from holdfast.core import coordinator_io as decided
+from holdfast.core import node_io as happened
+from holdfast.core.membership import NodeGone, NodeHeardAgain, NodeSuspected
 from holdfast.core.policy import root_cause
 from holdfast.core.protocol import messages as said
 from holdfast.core.protocol.bounds import clean

@@ -1,6 +1,6 @@
 """Where a job runs: what the scheduler that placed us says about it, and nothing else.
 
-A *scheduler* is whatever placed this process on its machine: Slurm, mpirun, a Kubernetes
+A *scheduler* is the program that placed this process on its machine: Slurm, mpirun, a Kubernetes
 controller, a cloud's training service. It places, Holdfast holds together.
 
 Rules

@@ -62,7 +62,7 @@ def read_from(source: str, job: str) -> dict[str, str]:
 
 
 def own_name(circumstances: Circumstances) -> str:
-    """What this machine is called, by who placed us if that is said."""
+    """This machine's name, as the scheduler has it if that is said."""
     variable = circumstances.first_set("MPIR_CVAR_CH3_INTERFACE_HOSTNAME", "PMIX_HOSTNAME")
     return circumstances.text(variable) or circumstances.host_name()
 

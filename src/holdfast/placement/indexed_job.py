@@ -45,7 +45,7 @@ def detect(circumstances: Circumstances) -> Placement:
 
 
 def _domain(circumstances: Circumstances, pod: str) -> str:
-    """What follows this pod's name in its own line of the hosts file."""
+    """The domain behind this pod's name in its own line of the hosts file."""
     for line in circumstances.lines(HOSTS_FILE):
         for name in line.partition("#")[0].split()[1:]:
             if name.startswith(f"{pod}."):

@@ -12,7 +12,7 @@ NAME = "Kubeflow"
 
 
 def detect(circumstances: Circumstances) -> Placement | None:
-    """Who set the `PET_` variables; None outside of a cluster, where somebody did by hand."""
+    """The controller that set the `PET_` variables; None outside of a cluster: set by hand."""
     if not circumstances.text("KUBERNETES_SERVICE_HOST"):
         return None
     elastic = circumstances.text("PET_RDZV_ENDPOINT")

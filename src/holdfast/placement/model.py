@@ -1,4 +1,4 @@
-"""What detecting works with, and what comes of it.
+"""The input of detecting a scheduler, and its results.
 
 Rules
 - A variable that is empty is not set.
@@ -32,7 +32,7 @@ _STEPS_APART = 31
 
 
 class Placement(Struct, frozen=True, kw_only=True):
-    """Where this node stands in its job, as far as the scheduler says so."""
+    """This node's place in its job, as far as the scheduler tells it."""
 
     scheduler: str
     """The scheduler's name, as people say it."""
@@ -43,7 +43,7 @@ class Placement(Struct, frozen=True, kw_only=True):
     rank: int | None = None
     """This node's place among them."""
     workers: int | None = None
-    """How many run on this node; None: as many as there are accelerators."""
+    """The number of workers on this node; None: as many as there are accelerators."""
     host: str = ""
     """The machine where all meet; empty where the scheduler does not say."""
     port: int | None = None
@@ -57,11 +57,11 @@ class Placement(Struct, frozen=True, kw_only=True):
     """What the scheduler does to an elastic job that loses a node, if it spoils it, and how to tell
     it not to."""
     own_host: str = ""
-    """What this machine is called by the scheduler, for rank 0 to tell the others."""
+    """The scheduler's name for this machine, for rank 0 to tell the others."""
     has_pmi: bool = False
     """Whether a process manager passes on what rank 0 tells it, where `host` is not known."""
     cannot_meet: PlacementRefusal | None = None
-    """What to say where the nodes need a place to meet, and nobody knows one."""
+    """The refusal to give where the nodes need a place to meet, and none is known."""
 
 
 class PlacementRefusal(Struct, frozen=True):
@@ -131,7 +131,7 @@ class Circumstances(Struct, frozen=True):
 
 
 def contradiction(problem: str) -> UsageError:
-    """What the scheduler says cannot be right."""
+    """An error: the scheduler's variables contradict each other."""
     return UsageError(
         problem,
         "say where this node stands (--nnodes, --node-rank, --rdzv-endpoint), "

@@ -59,7 +59,7 @@ def _combinations(word: str) -> list[str]:
 
 
 def _numbers(text: str) -> list[str]:
-    """What stands in one pair of brackets, one by one."""
+    """The entries in one pair of brackets, one by one."""
     found: list[str] = []
     for part in text.split(","):
         matched = _NUMBERS.fullmatch(part)

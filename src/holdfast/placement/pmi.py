@@ -26,7 +26,7 @@ _KEY = "holdfast-host"
 
 
 class PmiJob(Struct, frozen=True):
-    """What the manager knows: the host of rank 0, and the name of the job, which no other has."""
+    """The process manager's answer: the host of rank 0, and a unique name of the job."""
 
     host: str
     name: str

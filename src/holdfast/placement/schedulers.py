@@ -38,7 +38,7 @@ SCHEDULERS: tuple[tuple[str, str], ...] = (
 
 
 def detect(variables: Mapping[str, str], read: Reader) -> Placement | PlacementRefusal | None:
-    """Where a scheduler placed us; why that cannot work; or None, if none did."""
+    """The placement by a scheduler; a refusal, if that cannot work; or None, if there is none."""
     if variables.get(OWN_WORKER):
         return None
     for sign, module in SCHEDULERS:

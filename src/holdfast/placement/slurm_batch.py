@@ -12,7 +12,7 @@ Rules
    failed, or has no `holdfast`, and then the job goes on.
 6. A job that was cancelled stays cancelled: it is queued again only while Slurm calls it running.
 7. What the user says to `sbatch` comes last, and so wins over what is said here.
-8. No word leaves its line: what `sbatch` is told has no control characters (whoever makes a
+8. No word leaves its line: what `sbatch` is told has no control characters (the maker of a
    `Submission` sees to it), and those in words for the shell are written as escapes.
 
 The agent runs in a step (`srun`) even on a single node: at a preemption Slurm tells steps, with
@@ -34,17 +34,17 @@ NOTICE = "TERM@120"
 """Asked to leave this long before the time limit (seconds), unless the user says otherwise."""
 RUN_AGAIN = (exit_status.RUN_AGAIN, exit_status.BY_SIGNAL + signal.SIGKILL)
 TOKEN, REGISTER, LOGS, SCRIPT, OVER_MARK = "token", "register", "logs", "job.sh", "over"
-"""What is in the folder of a job, by name."""
+"""Names of the files in the folder of a job."""
 
 
 class Submission(Struct, frozen=True):
-    """What is to be submitted."""
+    """A job to be submitted."""
 
     name: str
     min_nodes: int
     max_nodes: int
     folder: str
-    """Where all nodes find the token, the register and the logs: an absolute path."""
+    """The folder of the token, the register and the logs, shared by all nodes: an absolute path."""
     command: str
     """The `holdfast` that nodes run."""
     run_words: tuple[str, ...]
@@ -71,7 +71,7 @@ def batch_script(job: Submission) -> str:
 
 
 def output_pattern(job: Submission) -> str:
-    """Where Slurm is to write what an element, or the allocation, prints."""
+    """The output file of an element, or of the allocation, for Slurm."""
     return f"{job.folder}/{'%j' if job.one_allocation else '%A_%a'}.out"
 
 
@@ -142,7 +142,7 @@ def _body(job: Submission) -> Iterator[str]:
 
 
 def _before(job: Submission) -> Iterator[str]:
-    """Whether there is anything to run, and whether this node can."""
+    """Lines that end the script where there is nothing to run, or this node cannot."""
     yield f'if [ ! -r "$folder/{TOKEN}" ]; then'
     yield f'  echo "holdfast: $folder/{TOKEN} cannot be read on $(hostname)" >&2'
     yield '  echo "hint: the folder has to be on a disk that all nodes share (--folder)" >&2'
@@ -155,7 +155,7 @@ def _before(job: Submission) -> Iterator[str]:
 
 
 def _after(job: Submission, number: str) -> Iterator[str]:
-    """What becomes of this element, or of the allocation."""
+    """Lines that queue this element, or the allocation, again where that is due."""
     # An element's own job id is no name for it: that of the last one is the whole array's.
     own = number if job.one_allocation else "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
     yield "status=$?"

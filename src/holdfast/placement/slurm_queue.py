@@ -1,4 +1,4 @@
-"""What `squeue` says of a job, and what of it is worth a line to whoever follows.
+"""The output of `squeue` for a job, and the lines about its changes for a user who follows it.
 
 Rules
 1. A line is said when something changed that the user would act on: an element began, is waiting
@@ -47,7 +47,7 @@ def read_queue(text: str) -> list[Element]:
 
 
 def news(before: Sequence[Element], now: Sequence[Element]) -> Iterator[str]:
-    """What changed, in a line for each thing that happened."""
+    """The changes, in a line for each thing that happened."""
     known = {one.number: one for one in before}
     changed = [one for one in now if _differs(known.get(one.number), one)]
     present = {one.number for one in now}

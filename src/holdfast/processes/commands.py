@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from holdfast.core.node.io import NodeStarted
+from holdfast.core.node_io import NodeStarted
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.processes import failures
 from holdfast.processes.stdlib_only.private_messages import Execute, Fork, InCommon, WarmWorker

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from holdfast.core.node.io import WorkerExited
+from holdfast.core.node_io import WorkerExited
 from holdfast.core.policy.config import Program
 from holdfast.core.protocol.model import ErrorDetail, Failure
 from holdfast.processes.host.oom import OutOfMemoryWatch

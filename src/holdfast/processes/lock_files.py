@@ -1,6 +1,6 @@
 """The liveness locks of nodes on this machine: making one's own, and finding those of the ended.
 
-What a lock file proves is decided in `core.node.liveness_locks`; this finds the evidence, off the
+What a lock file proves is decided in `core.policy.liveness_locks`; this finds the evidence, off the
 loop, since all of it may wait for a disk.
 
 Rules
@@ -31,8 +31,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.node.io import EndedFound, LivenessLockTaken, NodeEvent, RecordSeat
-from holdfast.core.node.liveness_locks import (
+from holdfast.core.node_io import EndedFound, LivenessLockTaken, NodeEvent, RecordSeat
+from holdfast.core.policy.liveness_locks import (
     Evidence,
     LockOrigin,
     MachineNote,
@@ -66,7 +66,7 @@ class Found(Struct, frozen=True):
     verdict: Verdict
 
 
-class OwnNote:
+class OwnLock:
     """The note of this node. It has its lock as long as anybody holds `descriptor`."""
 
     def __init__(self, folder: Path, note: MachineNote) -> None:
@@ -123,7 +123,7 @@ def remove(folder: Path, files: tuple[str, ...]) -> None:
 # Looking.
 
 
-def look(folder: Path, job: str, here: LockOrigin, without: str) -> list[Found]:
+def find_locks(folder: Path, job: str, here: LockOrigin, without: str) -> list[Found]:
     """All notes of this job in the folder but one's own, and what each proves now."""
     found = []
     with contextlib.suppress(OSError), private_folder(folder) as opened:
@@ -131,7 +131,7 @@ def look(folder: Path, job: str, here: LockOrigin, without: str) -> list[Found]:
         for file in sorted(os.listdir(opened)):
             if not file.startswith(file_prefix(job)) or not file.endswith(ENDING):
                 continue
-            one = _look_at(opened, file, here) if file != without else None
+            one = _examined(opened, file, here) if file != without else None
             if one is not None and one.note.job == job:
                 found.append(one)
     return found
@@ -145,12 +145,12 @@ def wait_for(folder: Path, file: str, here: LockOrigin) -> Found | None:
             note = _read(descriptor)
             while note is not None and (marked := _carriers(note.marker)):
                 _wait_for_ends(marked)
-            return _look_at(opened, file, here)
+            return _examined(opened, file, here)
     except OSError:
         return None  # Somebody has removed it.
 
 
-def _look_at(folder: int, file: str, here: LockOrigin) -> Found | None:
+def _examined(folder: int, file: str, here: LockOrigin) -> Found | None:
     try:
         with _opened(folder, file) as descriptor:
             is_locked = not _shares(descriptor)
@@ -294,8 +294,8 @@ class LockKeeper:
         self, disk: Disk, folders: tuple[Path, ...], post: Callable[[NodeEvent], None]
     ) -> None:
         self._disk, self._folders, self._post = disk, folders, post
-        self._lane = disk.lane("note")
-        self._own: OwnNote | None = None
+        self._lane = disk.lane("locks")
+        self._own: OwnLock | None = None
         self._ended: dict[str, MachineNote] = {}
         """By file: what was told."""
         self._is_closed = False
@@ -303,14 +303,14 @@ class LockKeeper:
     def open(self, job: str, node: str, marker: str, hold: Callable[[int], None]) -> None:
         """Make the note, then look who was here. `hold` gets its descriptor, and owns that."""
 
-        def on_made(own: OwnNote | None) -> None:
+        def on_made(own: OwnLock | None) -> None:
             if self._is_closed:
                 return
             if own is not None:
                 self._own = own
                 hold(os.dup(own.descriptor))
                 self._lane.do(own.secure)
-                self._lane.do(partial(self._look, own, job), self._on_found)
+                self._lane.do(partial(self._find, own, job), self._on_found)
             self._post(LivenessLockTaken(mark_of(secret) if own is not None else ""))
 
         secret = os.urandom(SECRET_BYTES).hex()
@@ -368,17 +368,17 @@ class LockKeeper:
 
     # Beside the loop.
 
-    def _make(self, note: MachineNote) -> OwnNote | None:
+    def _make(self, note: MachineNote) -> OwnLock | None:
         for folder in self._folders:
             try:
                 if is_local(folder):
-                    return OwnNote(folder, _placed(note))
+                    return OwnLock(folder, _placed(note))
             except OSError:
                 continue
         return None
 
-    def _look(self, own: OwnNote, job: str) -> list[Found]:
-        return look(own.folder, job, lock_origin(), own.file)
+    def _find(self, own: OwnLock, job: str) -> list[Found]:
+        return find_locks(own.folder, job, lock_origin(), own.file)
 
     def _wait(self, folder: Path, file: str) -> None:
         found = wait_for(folder, file, lock_origin())

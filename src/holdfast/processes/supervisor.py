@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-from holdfast.core.node.io import (
+from holdfast.core.node_io import (
     AllGone,
     CloseRound,
     DropZygote,
@@ -78,12 +78,12 @@ from holdfast.processes.failures import PATIENCE_S, with_details, with_evidence
 from holdfast.processes.host.oom import OutOfMemoryWatch
 from holdfast.processes.host.reserved_ports import ReservedPort, another_port
 from holdfast.processes.monitoring.monitor import Monitor, WatchedRound, places_told
-from holdfast.processes.monitoring.stack_files import StackMeans
+from holdfast.processes.monitoring.pages import StackMeans
 from holdfast.processes.output.console import Console
 from holdfast.processes.output.log_files import Lane, close_file
 from holdfast.processes.output.output import (
-    Around,
     PreparedStreams,
+    RoundContext,
     RoundOutput,
     null_device,
     standard_input,
@@ -123,7 +123,7 @@ class Tethers:
         self._copied, self._close_file = copied, close_file
         self._own: int | None = None
         self._shared: list[int] = []
-        self._note: int | None = None
+        self._lock: int | None = None
 
     def hold(self, descriptor: int) -> None:
         """This is the node's own one from now on."""
@@ -133,7 +133,7 @@ class Tethers:
 
     def hold_lock(self, descriptor: int) -> None:
         """The node's note, from now on."""
-        self._note = descriptor
+        self._lock = descriptor
 
     def share(self, descriptors: list[int]) -> None:
         """These are the ones of other nodes, in place of those before."""
@@ -144,8 +144,8 @@ class Tethers:
     def for_worker(self) -> list[int]:
         """Copies for a worker."""
         copies = [] if self._own is None else [os.dup(self._own)]
-        if self._note is not None:
-            copies.append(os.dup(self._note))
+        if self._lock is not None:
+            copies.append(os.dup(self._lock))
             self._copied(copies[-1])
         return copies
 
@@ -156,9 +156,9 @@ class Tethers:
     def close(self) -> None:
         if self._own is not None:
             os.close(self._own)
-        if self._note is not None:
-            self._close_file(self._note)
-        self._own = self._note = None
+        if self._lock is not None:
+            self._close_file(self._lock)
+        self._own = self._lock = None
         self.share([])
 
 
@@ -224,7 +224,7 @@ class PendingStart(Struct, eq=False):
     local_ranks: set[int]
 
 
-class Starts:
+class PendingStarts:
     """`start` gets workers that are ready, `refuse` the local ranks of those that cannot be."""
 
     def __init__(
@@ -331,8 +331,8 @@ class NodeSupervisor:
         """For what is opened before a round and read after a worker's end: not behind its output,
         of which much may wait."""
         self._import_lane = disk.lane("imports")
-        self._look_lane = disk.lane("looks")
-        self._starts = Starts(self.file_lane, self._start, self._post_refusal)
+        self._process_lane = disk.lane("processes")
+        self._starts = PendingStarts(self.file_lane, self._start, self._post_refusal)
         self._launch: Launch = launch_form(config.program)
         self._program_folder = program_folder(config.program)
         self._shared_environment = environment.shared(config, os.environ)
@@ -356,7 +356,7 @@ class NodeSupervisor:
         self._killing = False
         self._ending = False
         self._tethers = Tethers(self._copied, self._close_file)
-        self._notes: LockKeeper | None = None
+        self._locks: LockKeeper | None = None
         self._saving = SavingNews(self._post, config.drain_signals)
         self._is_closed = False
 
@@ -386,8 +386,8 @@ class NodeSupervisor:
 
         given = self.config.snapshot_dir
         folders = (*([Path(given)] if given else []), own_folder())
-        self._notes = LockKeeper(disk, folders, self._post)
-        self._notes.open(self.config.run_id, node, self._channel.name, self._hold_lock)
+        self._locks = LockKeeper(disk, folders, self._post)
+        self._locks.open(self.config.run_id, node, self._channel.name, self._hold_lock)
 
     def _copied(self, descriptor: int) -> None:
         self._group.is_file(descriptor)
@@ -411,8 +411,8 @@ class NodeSupervisor:
         if self._port is not None:
             self._port.release()
         self._is_closed = True
-        if self._notes is not None:
-            self._notes.close()
+        if self._locks is not None:
+            self._locks.close()
         self._tethers.close()
         self._saving.close()
 
@@ -432,11 +432,11 @@ class NodeSupervisor:
             case DropZygote():
                 self._group.request(messages.CloseZygote())
             case RecordSeat():
-                if self._notes is not None:
-                    self._notes.put(effect)
+                if self._locks is not None:
+                    self._locks.put(effect)
             case RemoveLivenessLocks():
-                if self._notes is not None:
-                    self._notes.remove()
+                if self._locks is not None:
+                    self._locks.remove()
             case StartWorkers():
                 self._start_workers(effect)
             case LocateWorkers():
@@ -456,7 +456,7 @@ class NodeSupervisor:
                 if self._monitor is not None:
                     self._monitor.find_unexited(ends=effect.ends)
             case ListStuck():
-                self._group.request(messages.NameStuck())
+                self._group.request(messages.ReportStuck())
             case EndSpawner():
                 self._end_spawner()
             case KillSpawner():
@@ -589,7 +589,7 @@ class NodeSupervisor:
     def _end_spawner(self) -> None:
         self._ending = self._killing = True
         self._starts.withdraw()
-        self._group.request(messages.EndYourself())
+        self._group.request(messages.Shutdown())
 
     # Starting.
 
@@ -610,11 +610,12 @@ class NodeSupervisor:
             self.logs.attempt(assignment.restart_count),
             self._longest_waits,
             self._run_left_s(),
+            assignment.master.port,
         )
         means = StackMeans(
             self._loop,
             self.file_lane,
-            self._look_lane,
+            self._process_lane,
             self._group.spawner_pid,
             environ=self._shared_environment,
             debugs=self.config.oversight.stacks,
@@ -667,8 +668,8 @@ class NodeSupervisor:
             for ranks in assignment.workers
         }
         begin = partial(self.layout, self.logs, assignment.restart_count, environments)
-        around = Around(self.config, self.console, self._loop, self._log_lane, self.recent)
-        return RoundOutput(assignment.round, begin, environments, around)
+        shared = RoundContext(self.config, self.console, self._loop, self._log_lane, self.recent)
+        return RoundOutput(assignment.round, begin, environments, shared)
 
     def _post_refusal(
         self, round_number: int, local_ranks: list[int], refusal: LogsRefused
@@ -746,7 +747,7 @@ class NodeSupervisor:
         worker = self._workers[member.name]
         self._by_pid[member.pid] = worker
         if self._monitor is not None:
-            self._monitor.born(worker.ranks, member.pid)
+            self._monitor.started(worker.ranks, member.pid)
         self._post(WorkerStarted(worker.round, worker.ranks.local_rank, member.pid))
 
     def member_exited(self, member: GroupMember, status: int) -> None:
@@ -774,10 +775,10 @@ class NodeSupervisor:
         self.file_lane.do(partial(with_details, event, *left), complete)
 
     def _versions(self) -> str:
-        """In a lane: what workers here get of packages, to be compared with other nodes."""
+        """In a lane: packages and arguments of workers here, to be compared with other nodes."""
         from holdfast.processes.host.versions import of_workers
 
-        return of_workers(os.environ, self._program_folder)
+        return of_workers(os.environ, self._program_folder, self.config.program.arguments)
 
     def _on_store(self, message: messages.OfWorker) -> None:
         match message:
@@ -808,7 +809,7 @@ class NodeSupervisor:
         # leaves comes up to this process, a subreaper too.
         then = partial(self._on_nothing_left, how)
         if linux.has_children():
-            self._look_lane.do(partial(linux.kill_all_below, os.getpid()), then)
+            self._process_lane.do(partial(linux.kill_all_below, os.getpid()), then)
         else:
             then([])
 

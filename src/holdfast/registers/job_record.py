@@ -3,7 +3,7 @@
 Rules
 - One small file per job, replaced as a whole. It is not forced onto the disk: it has to survive
   the death of the process, and after a crash of the machine the nodes' own memory stands for
-  it (`core.coordinator.step`), so no recovery waits for a disk.
+  it (`core.coordinator`), so no recovery waits for a disk.
 - A record that was not touched for longer than nodes wait for their coordinator is of a job
   that is over: nobody can be left who remembers it.
 - It is removed when the job is over.

@@ -202,7 +202,7 @@ def _host(endpoint: Endpoint, is_host: bool | None) -> bool:
 
 
 def _leave(endpoint: Endpoint) -> None:
-    """Let go of a store that is hosted here; it ends with the last who does."""
+    """Let go of a store that is hosted here; it ends when the last register does so."""
     store, registers = _hosted.pop(str(endpoint))
     if registers > 1:
         _hosted[str(endpoint)] = store, registers - 1

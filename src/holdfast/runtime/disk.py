@@ -5,8 +5,8 @@ Rules
    purpose, and done in that lane's thread, one thing after the other, in the order in which it
    was put in. What comes of it is told on the loop.
 2. A lane that stalls holds up no other.
-3. What waits is counted in bytes. Nothing is refused: who can wait (readers of workers' pipes)
-   asks `congested` before it brings more.
+3. What waits is counted in bytes. Nothing is refused: a caller that can wait (a reader of workers'
+   pipes) asks `congested` before it brings more.
 4. Work that a disk cannot do is no exception here: it says so in what it returns. An exception
    is raised on the loop, where it ends the job.
 5. A disk that has not answered for `STALLED_S` is said so once, with what goes on meanwhile, and

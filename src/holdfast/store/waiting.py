@@ -64,7 +64,7 @@ class Waiters(Struct, eq=False):
         self._wait_for_next(waiter, there)
 
     def found(self, key: str, there: Container[str], deletions: int) -> list[Waiter]:
-        """A key is there: who has all of its keys now, and waits no longer."""
+        """A key is there: return the waiters that have all of their keys now, and remove them."""
         done = []
         for waiter in self.by_key.pop(key, {}):
             if self._wait_for_next(waiter, there):
@@ -105,7 +105,7 @@ class Waiters(Struct, eq=False):
         self.bytes_held -= waiter.cost
 
     def end(self) -> list[FramedConnection]:
-        """Nobody waits any more; who did."""
+        """Forget all waiters, and return them."""
         told = [waiter.connection for waiters in self.by_key.values() for waiter in waiters]
         self.by_key.clear()
         self._lists.clear()

@@ -1,4 +1,4 @@
-"""How two sides prove to each other that they know the job's token.
+"""Mutual proof of the job's token.
 
 Rules
 - The token never crosses the wire; a proof of it does: an HMAC-SHA256 keyed with it.
@@ -35,7 +35,7 @@ class TlsFiles(Struct, frozen=True):
 
 
 class ConnectionSecurity(Struct, frozen=True):
-    """What protects a job's connections. Shown without the token, wherever it is shown."""
+    """A job's token and TLS files. Its text never has the token."""
 
     token: bytes | None = None
     tls: TlsFiles | None = None

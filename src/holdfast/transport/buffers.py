@@ -1,4 +1,4 @@
-"""What a server holds in memory for all of its peers together, and for how long.
+"""Limits for what a server holds in memory for all of its peers together.
 
 Rules
 1. A frame that has begun is whole within `FRAME_TIMEOUT_S`, however its bytes drip in; a peer that

@@ -46,7 +46,7 @@ FILES_WAIT = "no coordinator can be dialled until then"
 
 
 class LineHandlers(Protocol):
-    """What comes on a node's line to the coordinator."""
+    """Callbacks for a node's line to the coordinator."""
 
     def on_connected(self, local_address: str) -> None: ...
     def on_line_lost(self, reason: str, permanent: bool) -> None: ...
@@ -145,7 +145,7 @@ class Client:
 
 
 class FilesRead(Struct, frozen=True):
-    """What came of reading the files for TLS."""
+    """The result of reading the files for TLS."""
 
     context: ssl.SSLContext | None = None
     problem: UsageError | None = None

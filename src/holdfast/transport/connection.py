@@ -67,7 +67,7 @@ NOT_READING = Ending("it did not read what was sent to it", kind="slow reader")
 
 
 def words_for(error: OSError) -> str:
-    """What happened to the connection, for people."""
+    """A connection's error in words, for people."""
     if error.errno in (errno.ECONNRESET, errno.EPIPE):
         return "the connection was reset"
     if error.errno == errno.ETIMEDOUT:
@@ -164,7 +164,7 @@ class FramedConnection:
             self._loop.add_reader(self._stream.fileno(), self._on_readable)
 
     def _receive(self) -> bytes:
-        """What has come, if anything. Ends the connection where that is what has come."""
+        """Received bytes, if any. Ends the connection where the peer has."""
         try:
             received = self._stream.recv(RECEIVE_BYTES)
         except (BlockingIOError, InterruptedError):

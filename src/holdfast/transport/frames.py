@@ -54,7 +54,7 @@ class MessageTooLarge(HoldfastError):
 
 
 class MessageInTerm(Struct, frozen=True, array_like=True):
-    """What the coordinator says to a node, and under which term."""
+    """A message of the coordinator to a node, with its term."""
 
     instance: Number
     epoch: Number
@@ -113,7 +113,7 @@ class FrameReader:
 
     @property
     def unfinished_bytes(self) -> int:
-        """How much of a frame is there that is not whole yet, once all whole ones are taken."""
+        """The size of the unfinished frame, once all whole ones are taken."""
         return len(self._buffer) - self._at
 
     def feed(self, received: bytes) -> None:

@@ -39,7 +39,7 @@ ADVICE = (
     "is --rdzv-id right? If it is, start a node of that job on this machine, so that the two jobs "
     "share the port, or give the job another port; with TLS, or as another user, it needs one"
 )
-"""For who dials an endpoint that serves another job alone."""
+"""For a node that dials an endpoint which serves another job only."""
 
 
 class Opening(Struct, frozen=True, tag=True, omit_defaults=True):
@@ -53,7 +53,7 @@ class Opening(Struct, frozen=True, tag=True, omit_defaults=True):
     has_token: bool = False
     ticket: bytes = b""
     round: Number = 0
-    """Whose key space a store connection is for."""
+    """Of a store connection: the round of its keys."""
 
 
 class Challenge(Struct, frozen=True, tag=True):
@@ -107,7 +107,7 @@ def refusal_of(error: ProtocolError) -> bytes:
 
 
 class ServerSide(Struct, frozen=True):
-    """What a server answers with, the same for all its connections."""
+    """A server's side of the handshake, the same for all its connections."""
 
     job: str
     security: ConnectionSecurity
@@ -225,7 +225,7 @@ def _read_answer(payload: bytes | bytearray) -> Challenge | Welcome:
 
 
 def read_refusal(payload: bytes | bytearray) -> ProtocolError | None:
-    """What a refusal says, if that is what it is."""
+    """The error in a refusal; None for any other message."""
     try:
         answer = _answers.decode(payload)
     except ProtocolError:

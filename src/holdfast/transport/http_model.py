@@ -1,4 +1,4 @@
-"""What is asked and answered over HTTP, in words of our own.
+"""Requests, answers and routes over HTTP, as types of our own.
 
 A handler takes a request and a `HttpReply`, which it uses once, now or later: for an answer that is
 whole, or for a stream that goes on until one side ends it.
@@ -34,7 +34,7 @@ class PageRequest(Struct, frozen=True):
     headers: Mapping[str, str] = {}
     body: bytes = b""
     address: str = ""
-    """Where it comes from, as `transport.peers` tells addresses apart."""
+    """The client's address, as `transport.peers` tells addresses apart."""
 
 
 class HttpResponse(Struct, frozen=True):

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 HEAD_MOST = 16 << 10
 AHEAD_MOST = 64 << 10
 LEFTOVER_MOST = 1 << 20
-"""What is read and thrown away after the last word."""
+"""Read and thrown away, at most, after the last answer."""
 ROOM_BYTES = 64 << 10
 """A stream with more than this unread has no room."""
 FIELDS_MOST = 64
@@ -57,11 +57,11 @@ LINE_PEEKED = 256
 """Of a request's first line: enough for the path of a probe."""
 _Said = h11.Response | h11.InformationalResponse | h11.Data | h11.EndOfMessage
 _STATUS_OF = {"slow message": 408, "unanswered": 503}
-"""How a client that is given up is told; others are not."""
+"""The status for a client that is given up, by reason; for other reasons nothing is sent."""
 
 
 class PeerPhase(Enum):
-    """Where a connection is."""
+    """The phase of a connection."""
 
     HEARING = auto()
     """A request is awaited, or not whole yet."""
@@ -117,7 +117,7 @@ class HttpPeer:
 
     @property
     def _waiting(self) -> bytes:
-        """What was received and not taken yet."""
+        """Bytes received and not taken yet."""
         return self._http.trailing_data[0]
 
     @property

@@ -2,7 +2,7 @@
 
 Rules
 1. It is a guest on the loop on which heartbeats go out. Nothing waits. In one turn of the loop each
-   client has one request at most, addresses take turns (`fair_turns`), routes that `comes_first`
+   client has one request at most, addresses take turns (`FairTurns`), routes that `comes_first`
    have every other request, and nothing more is begun after `REQUESTS_A_TURN` or `TURN_S`.
 2. Nobody is waited for without bound. A request that has begun is whole within
    `buffers.FRAME_TIMEOUT_S`; who says nothing is let go after `IDLE_S`; an answer is there and
@@ -25,13 +25,13 @@ from __future__ import annotations
 
 import socket
 import time
-from collections import Counter
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Mapping
+from typing import Generic, TypeVar
 
 from holdfast.runtime import descriptors
 from holdfast.runtime.loop import Cancellable, Loop
 from holdfast.transport.buffers import PeerBuffers
-from holdfast.transport.fair_turns import FairTurns
 from holdfast.transport.frames import ProtocolError
 from holdfast.transport.http_model import HttpResponse, Route, text_response
 from holdfast.transport.http_peer import HttpPeer
@@ -51,6 +51,36 @@ _IDLE = ProtocolError("idle", "nothing was asked", permanent=False)
 _UNANSWERED = ProtocolError("unanswered", "the answer took too long", permanent=False)
 _UNREAD = ProtocolError("slow reader", "the answer was not read in time", permanent=False)
 _LINGERING = ProtocolError("lingering", "it did not hang up", permanent=False)
+
+
+P = TypeVar("P")
+
+
+class FairTurns(Generic[P]):
+    """Clients that wait, in order within one address; nobody is in it twice."""
+
+    def __init__(self) -> None:
+        self._lines: OrderedDict[str, deque[P]] = OrderedDict()
+        self._waiting: set[P] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, client: P, address: str) -> None:
+        if client not in self._waiting:
+            self._waiting.add(client)
+            self._lines.setdefault(address, deque()).append(client)
+
+    def take(self) -> P | None:
+        """The next client; its address goes to the end of the line."""
+        if not self._lines:
+            return None
+        address, line = self._lines.popitem(last=False)
+        client = line.popleft()
+        self._waiting.discard(client)
+        if line:
+            self._lines[address] = line
+        return client
 
 
 class HttpServer:

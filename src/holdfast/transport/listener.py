@@ -31,9 +31,9 @@ PAUSE_S = 0.2
 HANDSHAKE_TIMEOUT_S = 10.0
 GREETING_TIMEOUT_S = 10.0
 PATIENCE_WHEN_FULL_S = 1.0
-"""How long one that has not got further must have been there to be given up for a newcomer."""
+"""The least age of a connection without a handshake that makes room for a newcomer."""
 NOT_OURS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL)
-"""What is said of an address that this machine does not have."""
+"""Errors for an address that this machine does not have."""
 
 _SLOW = ProtocolError("slow handshake", "the handshake took too long", permanent=False)
 _MUTE = ProtocolError("mute", "nothing was said after the welcome", permanent=False)

@@ -1,4 +1,4 @@
-"""Whether another machine hosts the endpoint that this one hosts too.
+"""Watching for another machine that hosts the same endpoint.
 
 An endpoint's name may have addresses of several machines: a bridge's, which is the same on all of
 them, or one for each. A host that has only some of them is not sure that it is the one that is
@@ -73,7 +73,7 @@ class Looking:
             self._on_found(attempt.address)
 
     def on_welcomed(self, attempt: DialAttempt) -> None:
-        raise AssertionError("nobody is welcome who has proved nothing")
+        raise AssertionError("a look proves nothing, so it is never welcomed")
 
     def on_attempt_failed(self, attempt: DialAttempt, failure: DialFailed) -> None:
         if attempt in self._attempts:

@@ -1,4 +1,4 @@
-"""Whether this machine is the one that an endpoint names: found out by binding, not by guessing.
+"""Finding out by binding, not by guessing, whether an endpoint is on this machine.
 
 Rules
 - An address is this machine's own if a socket can be bound to it. Names are only resolved,
@@ -101,7 +101,7 @@ def _as_the_kernel_shows(number: str) -> str:
 
 
 class EndpointLocation(Struct, frozen=True):
-    """Where an endpoint is, as seen from this machine."""
+    """The location of an endpoint, as seen from this machine."""
 
     is_here: bool | None
     """Whether one of its addresses is this machine's; None if the name means nothing here."""

@@ -1,4 +1,4 @@
-"""What connections of one address may cost the others.
+"""Limits for the connections of one address.
 
 Rules
 1. From one address at most `SHARE_OF_ONE_ADDRESS` of the connections that there is room for are let
@@ -41,13 +41,13 @@ def peer_of(sock: socket.socket) -> str:
 
 
 class Crowd:
-    """How many connections that were let in each address has."""
+    """The number of admitted connections of each address."""
 
     def __init__(self) -> None:
         self._connections: Counter[str] = Counter()
 
     def has_room_for(self, address: str, limit: int) -> bool:
-        """Whether it has not its share of `limit` yet."""
+        """Whether the address is below its share of `limit`."""
         return self._connections[address] < limit * SHARE_OF_ONE_ADDRESS
 
     def require_room_for(self, address: str, limit: int) -> None:
@@ -66,11 +66,11 @@ class Crowd:
 
 
 class Brake:
-    """How long the answer to a proof is withheld, by address."""
+    """The delay of the answer to a proof, by address."""
 
     def __init__(self) -> None:
         self._wrong: dict[str, tuple[int, float]] = {}
-        """How many wrong tokens came, and when the last one did; the oldest of those first."""
+        """The number of wrong tokens, and the time of the last one; the oldest first."""
 
     def wrong_token(self, address: str) -> None:
         count = self._count(address)

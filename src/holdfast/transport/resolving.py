@@ -78,7 +78,7 @@ class Lookup:
 
 
 def addresses_within(endpoint: Endpoint, timeout_s: float) -> list[Address]:
-    """For those who may wait, but not for ever; raises OSError when there are none in time."""
+    """The addresses of an endpoint, found within that time; blocks. Raises OSError for none."""
     if found := numeric(endpoint):
         return found
     answer = AddressesFound()
@@ -91,7 +91,7 @@ def addresses_within(endpoint: Endpoint, timeout_s: float) -> list[Address]:
 
 
 class AddressesFound(Struct):
-    """What a thread has found out, or why it could not."""
+    """The result of a look-up in a thread, or its error."""
 
     addresses: list[Address] = []
     problem: OSError | None = None

@@ -82,7 +82,7 @@ class Roster(Generic[C]):
         return frozenset(self._tethers)
 
     def tethers(self, node: str) -> int:
-        """How many it has."""
+        """The number of its tethers."""
         found = self._tethers.get(node)
         return len(found.open) if found is not None else 0
 

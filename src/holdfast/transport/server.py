@@ -1,4 +1,4 @@
-"""The coordinator's end of every connection: who is there, what they say, how they end.
+"""The coordinator's end of every connection: admitting nodes, their messages, their end.
 
 Rules
 - Nobody is heard before the handshake is through; nobody who breaks a rule disturbs others:
@@ -66,12 +66,12 @@ SEALS_KEPT = 1 << 16
 TETHERS_OF_A_NODE = 16
 CLIENTS_MOST = 64
 SHARE_OF_STORE = 1 / 2
-"""How much of the room for connections those to the store may take."""
+"""The share of connections that those to the store may take."""
 _SURE, _UNSURE = b"\0", b"\1"
 
 
 class ExchangeHandlers(Protocol):
-    """What comes to a coordinator, from nodes that were admitted. Never from within `send`."""
+    """Callbacks of a coordinator, about admitted nodes. Never called from within `send`."""
 
     def on_message(self, node: str, message: FromNode) -> None: ...
     def on_lost(self, node: str, reason: str) -> None: ...
@@ -115,7 +115,7 @@ class Server:
         """Hands connections for other jobs over, where the port is shared."""
         self.admin: AdminService | None = None
         self.own_node = ""
-        """Whose words do not come through here: the node that this server lives on."""
+        """The node that this server lives on, which speaks to it without a connection."""
         self._job = job
         self._side = ServerSide(job, security, self.nonce)
         self._tls = None

@@ -87,11 +87,11 @@ class EndpointShare:
     def serve(self, loop: Loop, server: Server, say: Callable[[str], None]) -> None:
         """Let the server have all connections for its job. Raises `UsageError` if it cannot."""
         self._loop, self._server, self._say = loop, server, say
-        self._is_serving = True
         try:
             server.listen(self._listening)
         except OSError as error:
             raise cannot_listen(self._endpoint, error) from None
+        self._is_serving = True
         if self._note:
             say(self._note)
         if self._claim is not None:

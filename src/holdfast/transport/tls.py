@@ -32,7 +32,7 @@ _TLS_HANDSHAKE = b"\x16"
 
 
 def server_context(files: TlsFiles) -> ssl.SSLContext:
-    """What a coordinator accepts with; raises `UsageError` when the files do not do."""
+    """The context of a coordinator; raises `UsageError` for files that cannot be used."""
     import ssl
 
     if files.certificate is None:
@@ -46,7 +46,7 @@ def server_context(files: TlsFiles) -> ssl.SSLContext:
 
 
 def client_context(files: TlsFiles) -> ssl.SSLContext:
-    """What an agent dials with; raises `UsageError` when the files do not do."""
+    """The context of an agent that dials; raises `UsageError` for files that cannot be used."""
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

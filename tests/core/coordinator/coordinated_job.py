@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from holdfast.core.coordinator import step as coordinator
-from holdfast.core.coordinator.io import (
+from holdfast.core import coordinator
+from holdfast.core.coordinator import begin
+from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     CoordinatorEvent,
     CoordinatorTimerFired,
@@ -16,8 +17,6 @@ from holdfast.core.coordinator.io import (
     Write,
     Written,
 )
-from holdfast.core.coordinator.round import RunningRound
-from holdfast.core.coordinator.state import CoordinatorState
 from holdfast.core.policy.config import JobConfig, Program, RestartPolicy, Timeouts
 from holdfast.core.protocol.messages import (
     CloseJob,
@@ -65,7 +64,7 @@ class Job:
             restarts=RestartPolicy(**policy),  # type: ignore[arg-type]
             timeouts=timeouts or Timeouts(),
         )
-        self.state = CoordinatorState(config)
+        self.state = begin(config)
         self.now = 1000.0
         self.ports = 29500
         self.register_answers = True
@@ -122,11 +121,13 @@ class Job:
 
     def save(self, step: int | None = None) -> list[CoordinatorEffect]:
         """All members have saved at this step, or none of them asks; what came of the last word."""
-        current = self.state.round
-        assert isinstance(current, RunningRound)
-        assert current.saving is not None
-        of, number = current.number, current.saving.number
-        nodes = [node for node in current.seats.nodes() if node not in current.gone]
+        current = self.state.group.round
+        assert current is not None
+        assert current.is_running
+        assert current.saves is not None
+        assert current.saves.current is not None
+        of, number = current.number, current.saves.current.number
+        nodes = current.seats.present()
         effects: list[CoordinatorEffect] = []
         for node in nodes:
             effects = self.hear(node, SaveHeard(of, step is not None, step, number))
@@ -143,9 +144,9 @@ def running(*nodes: str, at_most: int | None = None, **policy: object) -> Job:
     """A job whose first round runs on these nodes: as many as it needs."""
     job = Job(len(nodes), at_most, **policy)
     job.join(*nodes)
-    if job.state.round is None:
+    if job.state.group.round is None:
         job.wake(job.state.config.timeouts.last_call_s)
-    assert job.state.round is not None
+    assert job.state.group.round is not None
     return job
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from holdfast.core.coordinator.bootstrap import Beginning
-from holdfast.core.coordinator.state import ledger
+from holdfast.core.coordinator import Beginning, ledger
 from holdfast.core.protocol.document import Ledger
 from holdfast.core.protocol.marks import grow, mark_of, path_of, top
 from holdfast.core.protocol.messages import (
@@ -49,8 +48,8 @@ def test_when_all_have_ended_the_next_round_forms_at_once() -> None:
     come(job, "a", "b", "c")
     assert told(job.hear("a", MembersEnded((ended(0), ended(1))))) == {}
     assert members(job.hear("c", MembersEnded((ended(2),)))) == ["a", "b", "c"]
-    assert job.state.round_number == ROUND + 1
-    assert job.state.budget.charges == 0
+    assert job.state.group.round_number == ROUND + 1
+    assert job.state.group.budget.charges == 0
 
 
 def test_it_can_be_told_with_the_greeting() -> None:

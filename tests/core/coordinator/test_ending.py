@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.coordinator import step as coordinator
-from holdfast.core.coordinator.io import (
+from holdfast.core import coordinator
+from holdfast.core.coordinator import Succession
+from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     Depose,
     LoopDelayed,
@@ -19,8 +20,7 @@ from holdfast.core.coordinator.io import (
     Revoke,
     Tell,
 )
-from holdfast.core.coordinator.leases import NodeGone, NodeHeardAgain, NodeSuspected
-from holdfast.core.coordinator.state import Succession
+from holdfast.core.membership import NodeGone, NodeHeardAgain, NodeSuspected
 from holdfast.core.protocol.document import Ledger
 from holdfast.core.protocol.messages import (
     DescribeFailures,
@@ -69,7 +69,7 @@ def test_the_loss_of_a_member_is_free_and_of_its_victims_too() -> None:
     effects = job.take(NodeGone("b", GONE))
     assert members(effects) == ["a", "c"]
     assert "not counted against --max-restarts" in explained(effects)
-    assert job.state.budget.charges == 0
+    assert job.state.group.budget.charges == 0
 
 
 @pytest.mark.parametrize("told_in", ["its last word", "its greeting"])
@@ -87,7 +87,7 @@ def test_peers_of_a_node_without_a_lease_are_not_charged(told_in: str) -> None:
         effects
     )
     assert job.state.outcome is None
-    assert job.state.budget.charges == 0
+    assert job.state.group.budget.charges == 0
 
 
 def test_failures_are_in_the_order_in_which_they_were_raised() -> None:
@@ -220,7 +220,7 @@ def test_a_drain_that_waits_goes_when_a_replacement_comes() -> None:
     assert set(told(job.join("c"))) == {"a", "b"}
     job.hear("b", NodeLeft("SIGTERM", signal=15))
     assert members(job.stop("a")) == ["a", "c"]
-    assert job.state.budget.charges == 0
+    assert job.state.group.budget.charges == 0
 
 
 def test_where_everybody_leaves_nobody_waits_for_a_replacement() -> None:
@@ -265,7 +265,7 @@ def test_failures_in_a_row_without_progress_end_the_job_before_the_budget_does()
     ended = outcome(job.fail_and_stop(failure(), round=2))
     assert "2 rounds in a row ended without progress" in ended.reason
     assert ended.cause is not None
-    assert job.state.budget.charges == 2, "the last failure is charged like any other"
+    assert job.state.group.budget.charges == 2, "the last failure is charged like any other"
 
 
 def test_stalls_of_our_own_put_a_revoking_off_by_their_length_only() -> None:
@@ -300,8 +300,8 @@ def test_details_are_asked_of_the_first_few_nodes_only() -> None:
     assert len(asked) == 3
     job.hear("a", FailuresDescribed(1, (failure(0, stderr_tail="all of it"),)))
     job.fail("a", brief)
-    assert job.state.round is not None
-    assert any(one.stderr_tail == "all of it" for one in job.state.round.course.failures.values())
+    assert job.state.group.round is not None
+    assert any(one.stderr_tail == "all of it" for one in job.state.group.round.failures.values())
 
 
 def test_everybody_is_told_the_outcome_before_the_coordinator_retires() -> None:
@@ -345,7 +345,7 @@ def test_nothing_forms_before_everybody_has_reported_or_must_be_gone() -> None:
     assert waits == "waiting up to 10 s for 3 nodes of round 4, which may still run"
     assert told(job.wake(10.0)) == {}
     assert members(job.wake(0.2)) == ["x", "y", "z"]
-    assert job.state.round_number == 5
+    assert job.state.group.round_number == 5
 
 
 def test_after_a_takeover_everybody_who_reported_is_waited_for() -> None:
@@ -372,9 +372,9 @@ def test_a_host_without_its_record_learns_it_from_the_nodes() -> None:
     job = Job(nodes=2, at_most=3, max_restarts=2)
     job.state.term = Term(2, 1)
     job.greet("a", RoundReport(7, 0, 3, "running"), seen=Seen(Term(1, 3), 7, 2))
-    assert (job.state.round_number, job.state.budget.charges) == (7, 0)
+    assert (job.state.group.round_number, job.state.group.budget.charges) == (7, 0)
     job.greet("b", RoundReport(7, 1, 3, "running"), seen=Seen(Term(1, 3), 7, 2))
-    assert (job.state.round_number, job.state.budget.charges) == (7, 2)
+    assert (job.state.group.round_number, job.state.group.budget.charges) == (7, 2)
     assert told(job.join("x", "y", "z")) == {}, "c of round 7 may still run"
 
 
@@ -383,18 +383,18 @@ def test_charges_count_when_two_nodes_that_are_here_remember_them() -> None:
     job.greet("a", seen=Seen(Term(1, 3), 7, 1_000_000))
     job.hear("a", NodeLeft("it has said enough"))
     job.greet("b", seen=Seen(Term(1, 3), 7, 2))
-    assert job.state.budget.charges == 0
+    assert job.state.group.budget.charges == 0
     job.greet("c", seen=Seen(Term(1, 3), 7, 1))
-    assert job.state.budget.charges == 1
+    assert job.state.group.budget.charges == 1
     job.greet("d", seen=Seen(Term(1, 3), 7, 2))
-    assert job.state.budget.charges == 2
+    assert job.state.group.budget.charges == 2
 
 
 def test_a_job_that_goes_on_was_not_charged_more_than_it_could_be() -> None:
     job = Job(nodes=2, max_restarts=3)
     for node in "ab":
         job.greet(node, seen=Seen(Term(1, 3), 7, 1_000_000))
-    assert job.state.budget.charges == 3
+    assert job.state.group.budget.charges == 3
 
 
 def test_charges_that_nodes_remember_count_as_fresh_and_the_causes_known_here_stay() -> None:
@@ -403,8 +403,8 @@ def test_charges_that_nodes_remember_count_as_fresh_and_the_causes_known_here_st
     job.fail_and_stop(failure(error=ErrorDetail("boom")))
     for witness in "bc":
         job.greet(witness, seen=Seen(Term(1, 3), 7, 3))
-    assert job.state.budget.charges == 3
-    assert [one.fingerprint for one in job.state.budget.history] == ["", "", "boom"]
+    assert job.state.group.budget.charges == 3
+    assert [one.fingerprint for one in job.state.group.budget.history] == ["", "", "boom"]
     job.fail("a", failure(), round=2)
     assert "all 3 restarts were used within 100 s" in outcome(job.stop("a", round=2)).reason
 

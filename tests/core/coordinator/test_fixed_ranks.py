@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from holdfast.core.coordinator.io import CoordinatorEffect, Tell
-from holdfast.core.coordinator.leases import NodeGone, NodeSuspected
+from holdfast.core.coordinator_io import CoordinatorEffect, Tell
+from holdfast.core.membership import NodeGone, NodeSuspected
 from holdfast.core.policy.config import Rendezvous
 from holdfast.core.protocol.messages import NodeDraining, NodeGreeted, RoundReport, Seen, StandBy
 from holdfast.core.protocol.model import Endpoint, NodeInfo, Term
@@ -39,7 +39,7 @@ class FixedJob(Job):
 def running(*nodes: str, **policy: object) -> FixedJob:
     job = FixedJob(len(nodes), **policy)
     job.join(*nodes)
-    assert job.state.round is not None
+    assert job.state.group.round is not None
     return job
 
 
@@ -80,7 +80,7 @@ def test_a_restart_keeps_every_rank() -> None:
         effects = job.stop(node)
     assert explained(effects).startswith("rank 2")
     assert members(effects) == ["a", "b", "c"]
-    assert job.state.budget.charges == 1
+    assert job.state.group.budget.charges == 1
 
 
 def test_who_is_missing_is_said_when_a_pause_is_over() -> None:
@@ -103,7 +103,7 @@ def test_a_node_that_was_restarted_has_its_rank_again() -> None:
     job.stop("a")
     assert "waiting up to 600 s (--join-timeout) for 1 more: rank 1" in explained(job.stop("c"))
     assert members(job.join("b2")) == ["a", "b2", "c"]
-    assert job.state.budget.charges == 0
+    assert job.state.group.budget.charges == 0
 
 
 def test_rank_0_that_was_restarted_is_rank_0_again() -> None:

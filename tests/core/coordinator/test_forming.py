@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.core.coordinator.io import Write, Written
-from holdfast.core.coordinator.leases import NodeGone, NodeHeardAgain, NodeSuspected
+from holdfast.core.coordinator_io import Write, Written
+from holdfast.core.membership import NodeGone, NodeHeardAgain, NodeSuspected
 from holdfast.core.protocol.messages import RoundStopped, WorkersSucceeded
 
 from .coordinated_job import Job, explained, failure, members, outcome, running, told, woken_after
@@ -28,7 +28,7 @@ def test_a_round_that_ended_before_it_was_written_is_never_announced() -> None:
     assert told(job.write()) == {}
     job.register_answers = True
     assert members(job.join("c")) == ["a", "c"]
-    assert job.state.round_number == 2
+    assert job.state.group.round_number == 2
 
 
 def test_too_few_for_too_long_end_the_job() -> None:
@@ -68,7 +68,7 @@ def test_newcomers_are_taken_in_together_a_moment_later() -> None:
         effects
     )
     assert members(effects) == ["a", "b", "c"]
-    assert job.state.budget.charges == 0
+    assert job.state.group.budget.charges == 0
 
 
 def test_a_round_that_is_closing_is_not_ended_for_a_newcomer() -> None:

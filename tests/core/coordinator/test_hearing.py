@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.coordinator import liveness as livenesses
-from holdfast.core.coordinator.hearing import INSTANCE_MOST, LEAP
-from holdfast.core.coordinator.io import Refuse
-from holdfast.core.coordinator.liveness import Liveness, liveness_of
-from holdfast.core.coordinator.round import RunningRound, StoppingRound
-from holdfast.core.coordinator.state import Announced, JobEnd
+from holdfast.core import coordinator as livenesses
+from holdfast.core.coordinator import (
+    INSTANCE_MOST,
+    LEAP,
+    Coordinator,
+    JobEnd,
+    coordinator_of,
+)
+from holdfast.core.coordinator_io import Refuse
 from holdfast.core.protocol.messages import (
     ClosingWanted,
     FromNode,
@@ -32,9 +35,9 @@ FAILURE = Failure("b", "host-b", 0, 2, "default", 7, ExitStatus(code=1), 1.0)
 
 
 @pytest.fixture
-def liveness() -> Liveness:
+def liveness() -> Coordinator:
     """Nodes `a` and `b` run the first round, with two workers each."""
-    liveness = liveness_of(running("a", "b", at_most=3).state)
+    liveness = coordinator_of(running("a", "b", at_most=3).state)
     liveness.greeted |= {"a", "b"}
     return liveness
 
@@ -43,19 +46,21 @@ def greeting(node: str, **details: object) -> NodeGreeted:
     return replace(NodeGreeted(NodeInfo(node, f"host-{node}", slots=2)), **details)
 
 
-def kinds(liveness: Liveness, node: str, message: FromNode) -> list[str]:
+def kinds(liveness: Coordinator, node: str, message: FromNode) -> list[str]:
     """Why the node is refused, if it is."""
     effects = livenesses.receive(liveness, node, message, 1001.0)
     return [effect.kind for effect in effects if isinstance(effect, Refuse)]
 
 
-def test_a_word_that_is_refused_is_no_step_and_renews_no_lease(liveness: Liveness) -> None:
+def test_a_word_that_is_refused_is_no_step_and_renews_no_lease(liveness: Coordinator) -> None:
     assert kinds(liveness, "z", greeting("a")) == ["name"]
     assert liveness.taken == []
-    assert "z" not in liveness.book.watches
+    assert "z" not in liveness.leases.watches
 
 
-def test_a_node_greets_before_it_says_anything_else_on_every_connection(liveness: Liveness) -> None:
+def test_a_node_greets_before_it_says_anything_else_on_every_connection(
+    liveness: Coordinator,
+) -> None:
     assert kinds(liveness, "z", NodeDraining("why not")) == ["greeting"]
     assert kinds(liveness, "z", Heartbeat(1)) == []
     assert kinds(liveness, "b", NodeDraining("it is asked to go")) == []
@@ -65,28 +70,30 @@ def test_a_node_greets_before_it_says_anything_else_on_every_connection(liveness
     assert kinds(liveness, "b", WorkersProgressed(1, 5)) == []
 
 
-def test_after_the_end_nobody_is_refused(liveness: Liveness) -> None:
-    liveness.state.end = JobEnd(Outcome("failed", "over", 1), Announced())
+def test_after_the_end_nobody_is_refused(liveness: Coordinator) -> None:
+    liveness.state.end = JobEnd(Outcome("failed", "over", 1), set(), "told")
     assert kinds(liveness, "z", NodeLeft("bye")) == []
 
 
-def test_a_node_tells_of_its_own_failures_on_ranks_that_it_was_given(liveness: Liveness) -> None:
+def test_a_node_tells_of_its_own_failures_on_ranks_that_it_was_given(liveness: Coordinator) -> None:
     assert kinds(liveness, "b", WorkersFailed(1, (replace(FAILURE, node="a"),))) == ["failure"]
     assert kinds(liveness, "b", WorkersFailed(1, (replace(FAILURE, rank=0),))) == ["failure"]
     other = RoundStopped(1, (replace(FAILURE, rank=1),), PLACE)
     assert kinds(liveness, "b", other) == ["failure"]
-    assert isinstance(liveness.state.round, RunningRound)
+    assert liveness.state.group.round is not None
+    assert liveness.state.group.round.is_whole
     assert kinds(liveness, "b", WorkersFailed(1, (FAILURE,))) == []
-    assert isinstance(liveness.state.round, StoppingRound)
-    assert liveness.state.round.cause.kind == "failure"
+    assert liveness.state.group.round is not None
+    assert liveness.state.group.round.stop is not None
+    assert liveness.state.group.round.stop.cause.kind == "failure"
 
 
-def test_a_wish_to_close_is_for_no_success_and_blames_nobody_else(liveness: Liveness) -> None:
+def test_a_wish_to_close_is_for_no_success_and_blames_nobody_else(liveness: Coordinator) -> None:
     assert kinds(liveness, "b", ClosingWanted(Outcome("succeeded", "", 0))) == ["closing"]
     blame = Outcome("failed", "", 1, replace(FAILURE, node="a"))
     assert kinds(liveness, "b", ClosingWanted(blame)) == ["failure"]
     assert kinds(liveness, "b", greeting("b", closing=blame)) == ["failure"]
-    assert liveness.state.closing is None
+    assert liveness.state.group.closing is None
     assert kinds(liveness, "b", ClosingWanted(Outcome("failed", "enough", 1, FAILURE))) == []
 
 
@@ -105,11 +112,11 @@ def test_a_wish_to_close_is_for_no_success_and_blames_nobody_else(liveness: Live
     ],
 )
 def test_a_memory_is_believed_as_far_as_it_can_be_true(
-    liveness: Liveness, seen: Seen, can_be: bool
+    liveness: Coordinator, seen: Seen, can_be: bool
 ) -> None:
     assert kinds(liveness, "z", greeting("z", seen=seen)) == ([] if can_be else ["memory"])
 
 
-def test_whoever_counts_on_from_the_highest_instance_is_not_a_liar(liveness: Liveness) -> None:
+def test_whoever_counts_on_from_the_highest_instance_is_not_a_liar(liveness: Coordinator) -> None:
     liveness.state.term = Term(INSTANCE_MOST + 7, 1)
     assert kinds(liveness, "z", greeting("z", seen=Seen(Term(INSTANCE_MOST + 7, 1), 1))) == []

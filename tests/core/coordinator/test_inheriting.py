@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.coordinator.bootstrap import Beginning
-from holdfast.core.coordinator.round import InheritedRound, NodeSeat, StoppingRound
+from holdfast.core.coordinator import Beginning
 from holdfast.core.protocol.document import Ledger, roll
 from holdfast.core.protocol.messages import RoundReport, Seen, StopRound
 from holdfast.core.protocol.model import Term
@@ -40,14 +39,14 @@ def test_a_member_that_died_with_the_coordinator_is_not_waited_for() -> None:
         job.stop(node, round=4)
     assert told(job.wake(0.2)) == {}, "what its agent started may be dying still"
     assert members(job.wake(0.2)) == ["b", "c"]
-    assert job.state.budget.charges == 0
+    assert job.state.group.budget.charges == 0
 
 
 def test_a_dead_coordinator_s_seat_is_nobody_else_s() -> None:
     job = taken_over(seat=0)
     job.greet("x", RoundReport(4, 0, 3, "running"))
-    assert job.state.round is not None
-    assert job.state.round.seats.by_rank[0] == NodeSeat("a")
+    assert job.state.group.round is not None
+    assert job.state.group.round.seats.by_rank[0].node == "a"
 
 
 def test_without_a_seat_the_coordinator_s_death_ends_no_round() -> None:
@@ -65,46 +64,48 @@ def ready(job: Job, *nodes: str, round: int = 3) -> None:
 
 
 def formed(job: Job) -> list[str]:
-    assert job.state.round is not None
-    return sorted(job.state.round.seats.nodes())
+    assert job.state.group.round is not None
+    return sorted(job.state.group.round.seats.nodes())
 
 
 def test_a_round_that_nobody_was_told_of_is_over_when_its_members_are_here() -> None:
     job = taken_over()
     ready(job, "a", "b")
-    assert job.state.round is not None
-    assert job.state.round.number == 4
+    assert job.state.group.round is not None
+    assert job.state.group.round.number == 4
     ready(job, "c")
-    assert (job.state.round.number, formed(job)) == (5, ["a", "b", "c"])
+    assert (job.state.group.round.number, formed(job)) == (5, ["a", "b", "c"])
 
 
 def test_one_more_node_than_its_members_does_no_harm() -> None:
     job = taken_over()
     ready(job, "a", "b", "x")
-    assert job.state.round is not None
-    assert job.state.round.number == 4, "c may run it, for all that is known"
+    assert job.state.group.round is not None
+    assert job.state.group.round.number == 4, "c may run it, for all that is known"
     ready(job, "c")
-    assert (job.state.round.number, formed(job)) == (5, ["a", "b", "c", "x"])
+    assert (job.state.group.round.number, formed(job)) == (5, ["a", "b", "c", "x"])
 
 
 @pytest.mark.parametrize("strangers", ["xyz", "xya", "bxa"])
 def test_other_nodes_prove_nothing_about_it(strangers: str) -> None:
     job = taken_over()
     ready(job, *strangers)
-    assert job.state.round is not None
-    assert job.state.round.number == 4
-    assert isinstance(job.state.round, InheritedRound)
+    assert job.state.group.round is not None
+    assert job.state.group.round.number == 4
+    assert job.state.group.round is not None
+    assert job.state.group.round.missing is not None
 
 
 def test_one_member_that_runs_it_is_enough_to_wait_for_the_others() -> None:
     job = taken_over()
     job.greet("a", RoundReport(4, 0, 3, "running"))
     ready(job, "b")
-    assert job.state.round is not None
-    assert job.state.round.number == 4
+    assert job.state.group.round is not None
+    assert job.state.group.round.number == 4
     ready(job, "c")
-    assert isinstance(job.state.round, StoppingRound)
-    assert job.state.round.cause.kind == "loss"
+    assert job.state.group.round is not None
+    assert job.state.group.round.stop is not None
+    assert job.state.group.round.stop.cause.kind == "loss"
 
 
 def test_the_dead_coordinator_counts_as_a_member_of_a_round_that_never_ran() -> None:
@@ -122,8 +123,8 @@ def test_a_roll_tells_any_two_sets_apart_and_adds_up() -> None:
 
 def test_a_hold_is_over_when_a_member_that_it_needs_reports_and_not_before() -> None:
     job = taken_over()
-    job.state.round.missing.until = held_until = job.now + 72.7
+    job.state.group.round.missing.until = held_until = job.now + 72.7
     job.greet("a", RoundReport(4, 0, 3, "succeeded"))
-    assert job.state.round.missing.until == held_until, "the others may be held without it"
+    assert job.state.group.round.missing.until == held_until, "the others may be held without it"
     job.greet("b", RoundReport(4, 1, 3, "running"))
-    assert job.state.round.missing.until < held_until
+    assert job.state.group.round.missing.until < held_until

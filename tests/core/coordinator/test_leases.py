@@ -1,11 +1,11 @@
-"""Who may run workers, who is suspected, who is gone: the rules of `core.coordinator.leases`."""
+"""Who may run workers, who is suspected, who is gone: the rules of `core.membership`."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.coordinator.leases import (
+from holdfast.core.membership import (
     LeaseBook,
     NodeGone,
     NodeHeardAgain,

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from holdfast.core.coordinator import liveness as livenesses
-from holdfast.core.coordinator.bootstrap import elected
-from holdfast.core.coordinator.io import CoordinatorEffect, Heard, Tell, WakeCoordinator
-from holdfast.core.coordinator.leases import NodeGone, NodeHeardAgain, NodeSuspected
-from holdfast.core.coordinator.liveness import (
-    Liveness,
+from holdfast.core import coordinator as livenesses
+from holdfast.core.coordinator import (
+    Coordinator,
+    Succession,
+    begin,
     check_leases,
+    coordinator_of,
     disconnected,
-    liveness_of,
+    elected,
     receive,
     tether_ended,
 )
-from holdfast.core.coordinator.round import InheritedRound
-from holdfast.core.coordinator.state import CoordinatorState, Succession
+from holdfast.core.coordinator_io import CoordinatorEffect, Heard, Tell, WakeCoordinator
 from holdfast.core.election import Lead
+from holdfast.core.membership import NodeGone, NodeHeardAgain, NodeSuspected
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol.document import Document, Ledger
 from holdfast.core.protocol.messages import Heartbeat, HeartbeatAnswered, NodeGreeted, NodeLeft
@@ -27,14 +27,14 @@ def config(nodes: int = 2) -> JobConfig:
     return JobConfig("job", Program("script", "train.py"), min_nodes=nodes, max_nodes=nodes)
 
 
-def greeted(nodes: int = 2) -> Liveness:
-    liveness = liveness_of(CoordinatorState(config(nodes)))
+def greeted(nodes: int = 2) -> Coordinator:
+    liveness = coordinator_of(begin(config(nodes)))
     receive(liveness, "a", NodeGreeted(NodeInfo("a", "host-a", slots=1)), 0.0)
     liveness.taken.clear()
     return liveness
 
 
-def events(liveness: Liveness) -> list[type]:
+def events(liveness: Coordinator) -> list[type]:
     return [type(taken.event) for taken in liveness.taken]
 
 
@@ -55,7 +55,7 @@ def test_a_heartbeat_of_somebody_unknown_is_not_answered() -> None:
 
 
 def test_what_decides_something_is_taken_down_with_what_came_of_it() -> None:
-    liveness = liveness_of(CoordinatorState(config()))
+    liveness = coordinator_of(begin(config()))
     receive(liveness, "a", NodeGreeted(NodeInfo("a", "host-a", slots=1)), 0.0)
     (taken,) = liveness.taken
     assert isinstance(taken.event, Heard)
@@ -104,17 +104,17 @@ def test_nothing_is_expected_of_a_node_that_has_left() -> None:
 
 def test_a_job_of_one_node_has_no_leases() -> None:
     liveness = greeted(nodes=1)
-    assert liveness.book.watches == {}
+    assert liveness.leases.watches == {}
 
 
 def test_who_wins_through_a_register_goes_on_from_what_is_written() -> None:
     document = Document(3, 4, 9, "b/1", "b", ("b", "c"), Ledger(5, 2, 1))
     held = elected(config(), "b", Lead(document, True)).state(config(), 100.0)
     proven = elected(config(), "b", Lead(document, False)).state(config(), 100.0)
-    assert (held.term, held.round_number, held.budget.charges) == (Term(3, 4), 5, 1)
+    assert (held.term, held.group.round_number, held.group.budget.charges) == (Term(3, 4), 5, 1)
     assert held.succession == Succession("b", ("c",))
-    assert isinstance(held.round, InheritedRound)
-    assert isinstance(proven.round, InheritedRound)
-    until = proven.round.missing.until
+    assert held.group.round is not None
+    assert proven.group.round is not None
+    until = proven.group.round.missing.until
     assert until == 100.0 + config().leases.gone_after_s
-    assert held.round.missing.until >= until + config().leases.hold_s
+    assert held.group.round.missing.until >= until + config().leases.hold_s

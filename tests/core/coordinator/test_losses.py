@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.coordinator.leases import NodeGone, NodeSuspected
+from holdfast.core.membership import NodeGone, NodeSuspected
 from holdfast.core.protocol.messages import NodeLeft
 from holdfast.core.protocol.model import Blame
 
@@ -63,7 +63,7 @@ def test_another_round_makes_the_loss_forgotten() -> None:
     job = running("a", "b")
     job.take(NodeGone("b", "silent"))
     job.stop("a")
-    assert job.state.loss is not None
+    assert job.state.group.loss is not None
     job.join("c")
-    assert job.state.round_number == 2
-    assert job.state.loss is None
+    assert job.state.group.round_number == 2
+    assert job.state.group.loss is None

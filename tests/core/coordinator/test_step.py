@@ -11,10 +11,14 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from holdfast.core.coordinator.bootstrap import Beginning, next_life
-from holdfast.core.coordinator.io import HandOverAsked, Heard, Resign, Retire, Tell, Write
-from holdfast.core.coordinator.state import CoordinatorState, Succession
-from holdfast.core.coordinator.step import step
+from holdfast.core.coordinator import (
+    Beginning,
+    Succession,
+    begin,
+    next_life,
+    step,
+)
+from holdfast.core.coordinator_io import HandOverAsked, Heard, Resign, Retire, Tell, Write
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol.document import Document, Ledger
 from holdfast.core.protocol.messages import (
@@ -107,13 +111,13 @@ def test_what_names_an_older_round_is_ignored() -> None:
     job = Job(max_restarts=1)
     job.join("a")
     job.fail_and_stop(failure())
-    assert job.state.round_number == 2
+    assert job.state.group.round_number == 2
     assert job.fail("a", failure(), round=1) == []
     assert job.hear("a", WorkersSucceeded(1)) == []
     assert job.stop("a", failure(), round=1) == []
     assert job.hear("a", WorkersProgressed(1, 99)) == []
-    assert job.state.round is not None
-    assert job.state.round.course.furthest_step is None
+    assert job.state.group.round is not None
+    assert job.state.group.round.furthest_step is None
 
 
 def test_failures_are_ordered_by_when_they_were_heard_of() -> None:
@@ -314,10 +318,10 @@ def test_whose_coordinator_died_before_everybody_knew_the_outcome_is_told_it_by_
 
 def test_a_coordinator_that_goes_hands_over_what_is_decided_where_somebody_can_follow() -> None:
     config = JobConfig("job", Program("script", "train.py"), max_nodes=2)
-    elected = CoordinatorState(config, succession=Succession("a"), version=4)
+    elected = begin(config, succession=Succession("a"))
     kinds = [type(effect) for effect in step(elected, HandOverAsked(), 1.0)]
     assert kinds[:2] == [Write, Resign]
-    embedded = step(CoordinatorState(config), HandOverAsked(), 1.0)
+    embedded = step(begin(config), HandOverAsked(), 1.0)
     assert not any(isinstance(effect, Resign) for effect in embedded)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.coordinator.io import OperatorAsked
-from holdfast.core.coordinator.leases import NodeGone, NodeSuspected
-from holdfast.core.coordinator.liveness import all_heard, liveness_of
+from holdfast.core.coordinator import all_heard, coordinator_of
+from holdfast.core.coordinator_io import OperatorAsked
+from holdfast.core.membership import NodeGone, NodeSuspected
 from holdfast.core.protocol.messages import (
     ClosingWanted,
     NodeDraining,
@@ -57,7 +57,7 @@ def test_a_failure_after_that_is_not_charged_and_announces_no_restart() -> None:
     job = stopped("a", "b", max_restarts=3)
     effects = [*job.fail("a", failure(0)), *job.stop("a", failure(0)), *job.stop("b")]
     assert "restart" not in explained(effects)
-    assert job.state.budget.charges == 0
+    assert job.state.group.budget.charges == 0
     assert outcome(job.write()).verdict == "interrupted"
 
 
@@ -99,8 +99,8 @@ def test_no_lease_is_held_without_a_member_that_has_gone_since(had_succeeded: bo
     if had_succeeded:
         job.hear("b", WorkersSucceeded(1))
     stop(job)
-    liveness = liveness_of(job.state)
-    liveness.book.connected("a", job.now)
+    liveness = coordinator_of(job.state)
+    liveness.leases.connected("a", job.now)
     assert all_heard(liveness, job.now)
     job.hear("b", NodeLeft("SIGTERM", signal=15))
     assert all_heard(liveness, job.now) == had_succeeded

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from holdfast.core.node import step as agent
-from holdfast.core.node.io import (
+from holdfast.core import node as agent
+from holdfast.core.features.of_node import new_node
+from holdfast.core.node_io import (
     CoordinatorReached,
     EndpointReserved,
     NodeEffect,
@@ -16,7 +17,6 @@ from holdfast.core.node.io import (
     WorkerExited,
     WorkerStarted,
 )
-from holdfast.core.node.state import NodeState
 from holdfast.core.policy.config import JobConfig, Program, Timeouts
 from holdfast.core.protocol.messages import RunRound, StopRound
 from holdfast.core.protocol.model import (
@@ -24,6 +24,7 @@ from holdfast.core.protocol.model import (
     Endpoint,
     ErrorDetail,
     ExitStatus,
+    Failure,
     Outcome,
     Ranks,
 )
@@ -41,8 +42,13 @@ class Life:
     def __init__(self, slots: int = 2) -> None:
         program = Program("script", "train.py")
         config = JobConfig("job", program, slots=slots, timeouts=TIMEOUTS)
-        self.state = NodeState(config, "here-1", "here")
+        self.state = new_node(config, "here-1", "here")
         self.now = 100.0
+
+    @property
+    def failures(self) -> dict[int, Failure]:
+        assert self.state.round is not None
+        return self.state.round.failures
 
     def take(self, *events: NodeEvent) -> list[NodeEffect]:
         """Take the events one after the other; what came of the last."""
@@ -81,10 +87,10 @@ def waiting(slots: int = 2) -> Life:
 
 
 def running(slots: int = 2) -> Life:
-    """A cold round 1 whose workers have all been born."""
+    """A cold round 1 whose workers have all started."""
     life = waiting(slots)
-    births = [WorkerStarted(1, local, 101 + local) for local in range(slots)]
-    life.take(run_round(slots=slots), *births)
+    starts = [WorkerStarted(1, local, 101 + local) for local in range(slots)]
+    life.take(run_round(slots=slots), *starts)
     return life
 
 
@@ -93,9 +99,10 @@ def member(min_nodes: int = 1) -> Life:
     life = running()
     config = replace(life.state.config, min_nodes=min_nodes, max_nodes=2)
     life.state.config = config
-    life.state.lease = NodeState(config, "here-1", "here").lease
-    assert life.state.assignment is not None
-    life.state.assignment = replace(life.state.assignment, group_size=2, world_size=4)
+    life.state.link.lease = new_node(config, "here-1", "here").link.lease
+    assert life.state.round is not None
+    assignment = life.state.round.assignment
+    life.state.round.assignment = replace(assignment, group_size=2, world_size=4)
     life.take(CoordinatorReached())
     return life
 

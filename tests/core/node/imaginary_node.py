@@ -19,8 +19,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from holdfast.core.coordinator import step as coordinator
-from holdfast.core.coordinator.io import (
+from holdfast.core import coordinator
+from holdfast.core import node as agent
+from holdfast.core.coordinator import begin
+from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     CoordinatorEvent,
     CoordinatorTimerFired,
@@ -32,9 +34,8 @@ from holdfast.core.coordinator.io import (
     Write,
     Written,
 )
-from holdfast.core.coordinator.state import CoordinatorState
-from holdfast.core.node import step as agent
-from holdfast.core.node.io import (
+from holdfast.core.features.of_node import new_node
+from holdfast.core.node_io import (
     CloseRound,
     CoordinatorReached,
     Dial,
@@ -58,7 +59,6 @@ from holdfast.core.node.io import (
     Told,
     WakeNode,
 )
-from holdfast.core.node.state import NodeState
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.model import Endpoint, ErrorDetail, ExitStatus, Outcome
 
@@ -92,8 +92,8 @@ class Node:
         self.config = config
         self.now = 1000.0
         self.tick_s = tick_s
-        self.agent = NodeState(config, NODE, "here")
-        self.coordinator = CoordinatorState(config)
+        self.agent = new_node(config, NODE, "here")
+        self.coordinator = begin(config)
         self.spawner = Spawner()
         self.to_coordinator: deque[Heard] = deque()
         self.to_agent: deque[Told] = deque()
@@ -186,12 +186,12 @@ class Node:
             reported = StepReported(*worker, step=len(self.story))
             yield Possibility(f"{worker} reports a step", partial(self.take, reported))
 
-    def chance_of_odd_births(self) -> Iterator[Possibility]:
+    def chance_of_odd_starts(self) -> Iterator[Possibility]:
         spawner = self.spawner
-        worker = spawner.newborn()
+        worker = spawner.newest()
         if worker is None or not spawner.serving:
             return
-        yield Possibility(f"{worker} cannot be made", partial(spawner.take_back_birth, worker))
+        yield Possibility(f"{worker} cannot be made", partial(spawner.take_back_start, worker))
         if spawner.zygote is None:  # What a zygote forked is always told of before its loss.
             yield Possibility(f"{worker} is told of late", partial(spawner.announce_late, worker))
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from msgspec import Struct, field
 
-from holdfast.core.node.io import (
+from holdfast.core.node_io import (
     AllGone,
     DropZygote,
     EndSpawner,
@@ -125,13 +125,13 @@ class Spawner(Struct):
         workers = [Worker(request.assignment.round, local) for local in request.local_ranks]
         if not request.warm:
             for worker in workers:
-                self._bear(worker)
+                self._make(worker)
         elif self.zygote is None:
             self.answers.append(ZygoteLost("it had already ended"))
         else:
             self.unforked += workers
 
-    def _bear(self, worker: Worker) -> None:
+    def _make(self, worker: Worker) -> None:
         assert worker not in self.alive, f"{worker} runs twice"
         self.pids += 1
         self.alive[worker] = Process(self.pids)
@@ -139,7 +139,7 @@ class Spawner(Struct):
         if self.killing:
             self._kill()
 
-    def newborn(self) -> Worker | None:
+    def newest(self) -> Worker | None:
         """The worker whose forked is the last thing that was said, if it was."""
         newest = self.answers[-1] if self.answers else None
         if not isinstance(newest, WorkerStarted):
@@ -147,7 +147,7 @@ class Spawner(Struct):
         worker = Worker(newest.round, newest.local_rank)
         return worker if worker in self.alive else None
 
-    def take_back_birth(self, worker: Worker) -> None:
+    def take_back_start(self, worker: Worker) -> None:
         """The process could not be made after all: it is told of as an exit only."""
         self.answers.pop()
         del self.alive[worker]
@@ -182,7 +182,7 @@ class Spawner(Struct):
             self.answers.append(AllGone(self.killed_for))
 
     def fork(self) -> None:
-        self._bear(self.unforked.pop(0))
+        self._make(self.unforked.pop(0))
 
     def finish_preload(self) -> None:
         self.zygote_ready = True

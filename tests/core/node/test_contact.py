@@ -7,8 +7,10 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from holdfast.core.node import step as agent
-from holdfast.core.node.io import (
+from holdfast.core import node as agent
+from holdfast.core.features.of_node import new_node
+from holdfast.core.node import Phase
+from holdfast.core.node_io import (
     CoordinatorLost,
     CoordinatorReached,
     Dial,
@@ -24,7 +26,6 @@ from holdfast.core.node.io import (
     Told,
     WakeNode,
 )
-from holdfast.core.node.state import NodeState, Phase
 from holdfast.core.policy import timing
 from holdfast.core.policy.config import JobConfig, Leases
 from holdfast.core.protocol.errors import UsageError
@@ -46,7 +47,7 @@ DEFAULT = Leases()
 def on_several_nodes(life: Life, leases: Leases = DEFAULT) -> Life:
     config = structs.replace(life.state.config, max_nodes=2, leases=leases)
     life.state.config = config
-    life.state.lease = NodeState(config, "here-1", "here").lease
+    life.state.link.lease = new_node(config, "here-1", "here").link.lease
     return life
 
 
@@ -137,12 +138,12 @@ def test_a_silent_coordinator_is_given_up_in_time_to_find_another(
     leases = timing.derive(Leases(), {"lease_s": lease_s, "heartbeat_s": part * lease_s})
     life = connected(leases)
     assume(not refused(life.state.config))
-    assert life.state.lease is not None
+    assert life.state.link.lease is not None
     effects: list[NodeEffect] = []
     while HangUp() not in effects:
         life.now += leases.heartbeat_s
         effects = agent.step(life.state, NodeTimerFired("heartbeat"), life.now)
-    assert life.now + leases.reconnect_s < life.state.lease.stop_at
+    assert life.now + leases.reconnect_s < life.state.link.lease.stop_at
 
 
 def refused(config: JobConfig) -> bool:

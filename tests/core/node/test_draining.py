@@ -7,7 +7,8 @@ import signal
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.node.io import (
+from holdfast.core.node import Contact, NodeState, Timer
+from holdfast.core.node_io import (
     CoordinatorLost,
     CoordinatorReached,
     EndSpawner,
@@ -25,7 +26,6 @@ from holdfast.core.node.io import (
     WakeNode,
     WorkerExited,
 )
-from holdfast.core.node.state import ASKED_TIMER, DRAIN_TIMER, REDIAL_TIMER, NodeState
 from holdfast.core.protocol.messages import (
     FromNode,
     NodeDraining,
@@ -104,7 +104,7 @@ def test_a_worker_that_dies_of_the_signal_after_its_node_was_asked_has_not_faile
     effects = life.take(killed_by(USR1))
     assert reports(effects) == [NodeDraining("SIGUSR1 was sent to its agent", at_once=True)]
     assert SignalWorkers(USR1, (1,)) in effects
-    assert life.state.failures[0].stopped_by_us
+    assert life.failures[0].stopped_by_us
 
 
 def test_a_worker_that_dies_of_the_signal_before_its_node_is_asked_has_not_failed() -> None:
@@ -114,13 +114,13 @@ def test_a_worker_that_dies_of_the_signal_before_its_node_is_asked_has_not_faile
     effects = life.take(SignalReceived(USR1))
     assert reports(effects) == [NodeDraining("SIGUSR1 was sent to its agent", at_once=True)]
     assert EndSpawner() in effects
-    assert all(failure.stopped_by_us for failure in life.state.failures.values())
+    assert all(failure.stopped_by_us for failure in life.failures.values())
 
 
 def test_a_worker_that_dies_of_such_a_signal_alone_has_failed_after_a_moment() -> None:
     life = member()
     life.take(killed_by(TERM), exited(1, ExitStatus(code=1), "Connection reset"))
-    (told,) = reports(life.take(NodeTimerFired(ASKED_TIMER)))
+    (told,) = reports(life.take(NodeTimerFired(Timer.WITHHOLD)))
     assert isinstance(told, WorkersFailed)
     assert [failure.local_rank for failure in told.failures] == [0, 1]
     assert not any(failure.stopped_by_us for failure in told.failures)
@@ -130,8 +130,8 @@ def test_another_signal_than_the_one_that_killed_does_not_excuse_it() -> None:
     life = member()
     life.take(killed_by(USR1))
     life.take(SignalReceived(USR2))
-    assert not life.state.failures[0].stopped_by_us
-    (told,) = reports(life.take(NodeTimerFired(ASKED_TIMER)))
+    assert not life.failures[0].stopped_by_us
+    (told,) = reports(life.take(NodeTimerFired(Timer.WITHHOLD)))
     assert isinstance(told, WorkersFailed)
 
 
@@ -164,7 +164,7 @@ def test_workers_save_on_while_the_coordinator_is_out_of_reach() -> None:
     life = saving()
     effects = life.take(CoordinatorLost("connection reset"))
     assert not stops_workers(effects)
-    assert any(isinstance(one, WakeNode) and one.name == REDIAL_TIMER for one in effects)
+    assert any(isinstance(one, WakeNode) and one.name == Timer.REDIAL for one in effects)
     life.now += 9.0
     (greeting,) = [
         m for m in reports(life.take(CoordinatorReached())) if isinstance(m, NodeGreeted)
@@ -177,7 +177,7 @@ def test_workers_save_on_while_the_coordinator_is_out_of_reach() -> None:
 def test_a_node_whose_workers_save_out_of_reach_leaves_when_the_time_or_the_lease_is_over() -> None:
     life = saving()
     life.take(CoordinatorLost("connection reset"))
-    assert stops_workers(life.take(NodeTimerFired(DRAIN_TIMER)))
+    assert stops_workers(life.take(NodeTimerFired(Timer.DRAIN)))
     life = saving()
     life.take(CoordinatorLost("connection reset"))
     assert stops_workers(life.take(LeaseRanOut()))
@@ -250,7 +250,7 @@ def finished(life: Life) -> Outcome:
 
 def test_a_node_that_is_not_connected_leaves_at_once() -> None:
     life = member()
-    life.state.connected = False
+    life.state.link.contact = Contact.NONE
     assert SignalWorkers(TERM, (0, 1)) in life.take(SignalReceived(TERM))
 
 

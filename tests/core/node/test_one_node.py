@@ -19,8 +19,8 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from holdfast.core.node.io import NodeStarted
-from holdfast.core.node.state import Phase
+from holdfast.core.node import Phase
+from holdfast.core.node_io import NodeStarted
 from holdfast.core.policy.config import JobConfig, Program, RestartPolicy
 
 from .imaginary_node import BLOWS, CHANCES, ENDS, Possibility

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.core.node.io import (
+from holdfast.core.node import Timer
+from holdfast.core.node_io import (
     CoordinatorReached,
     Dial,
     DropZygote,
@@ -140,15 +141,15 @@ def joined(effects: list[NodeEffect]) -> NodeJoined:
 def test_a_node_joins_with_the_mark_of_its_note() -> None:
     life = Life()
     started = life.take(NodeStarted(cold="not wanted", notes=True))
-    assert WakeNode("note", 2.0) in started
+    assert WakeNode(Timer.LOCK, 2.0) in started
     assert life.take(EndpointReserved(PORT)) == []
     assert joined(life.take(LivenessLockTaken(MARK))).info.mark == MARK
 
 
 def test_a_disk_that_does_not_answer_holds_up_nobody() -> None:
     life = noting()
-    assert joined(life.take(NodeTimerFired("note"))).info.mark == ""
-    assert life.take(NodeTimerFired("note")) == []
+    assert joined(life.take(NodeTimerFired(Timer.LOCK))).info.mark == ""
+    assert life.take(NodeTimerFired(Timer.LOCK)) == []
 
 
 def test_who_ended_on_this_machine_is_told_with_every_greeting() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.node import step as agent
-from holdfast.core.node.io import (
+from holdfast.core import node as agent
+from holdfast.core.features.of_node import new_node
+from holdfast.core.node import Timer
+from holdfast.core.node_io import (
     CoordinatorLost,
     CoordinatorReached,
     EndSpawner,
@@ -19,7 +21,6 @@ from holdfast.core.node.io import (
     SpawnerEnded,
     StartZygote,
 )
-from holdfast.core.node.state import UNFIT_TIMER, NodeState
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol.messages import NodeGreeted, NodeJoined, NodeLeft
 from holdfast.core.protocol.model import Outcome
@@ -31,7 +32,7 @@ FULL = "/data has 12 MB left"
 
 def life(*events: NodeEvent, least: int = 1) -> list[NodeEffect]:
     config = JobConfig("job", Program("script", "x"), min_nodes=least, max_nodes=2)
-    state = NodeState(config, "here-1", "here")
+    state = new_node(config, "here-1", "here")
     started = NodeStarted(unfit=FULL)
     return [effect for event in (started, *events) for effect in agent.step(state, event, 5.0)]
 
@@ -53,7 +54,7 @@ def test_it_greets_says_why_it_stays_out_and_is_never_ready() -> None:
 
 
 @pytest.mark.parametrize(
-    "event", [CoordinatorLost("no such name", permanent=True), NodeTimerFired(UNFIT_TIMER)]
+    "event", [CoordinatorLost("no such name", permanent=True), NodeTimerFired(Timer.UNFIT)]
 )
 def test_it_goes_even_if_nobody_is_reached(event: NodeEvent) -> None:
     effects = life(event)

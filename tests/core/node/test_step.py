@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.node.io import (
+from holdfast.core.node import Phase
+from holdfast.core.node_io import (
     AllGone,
     DropZygote,
     EndpointReserved,
@@ -24,7 +25,6 @@ from holdfast.core.node.io import (
     ZygoteLost,
     ZygoteReady,
 )
-from holdfast.core.node.state import Phase
 from holdfast.core.protocol.messages import (
     StopRound,
     WorkersFailed,
@@ -79,7 +79,7 @@ def test_the_first_failure_is_told_at_once_and_the_next_with_the_end_of_the_roun
     assert life.take(exited(2)) == []
 
 
-def test_a_worker_that_ends_before_its_birth_is_told_counts_all_the_same() -> None:
+def test_a_worker_that_ends_before_its_start_is_told_counts_all_the_same() -> None:
     life = waiting()
     life.take(run_round())
     (report,) = life.take(exited(0))
@@ -114,16 +114,16 @@ def test_a_zygote_that_does_not_fork_is_killed_and_only_while_somebody_waits_for
     life = Life()
     life.take(NodeStarted(), ZygoteReady(()), EndpointReserved(PORT), run_round())
     life.take(WorkerStarted(1, 0, 101))
-    assert without_words(life.take(NodeTimerFired("birth"))) == [KillZygote()]
+    assert without_words(life.take(NodeTimerFired("fork"))) == [KillZygote()]
     life.take(WorkerStarted(1, 1, 102))
-    assert life.take(NodeTimerFired("birth")) == []
+    assert life.take(NodeTimerFired("fork")) == []
 
 
 def test_what_a_lost_zygote_did_not_fork_starts_cold() -> None:
     life = Life()
     life.take(NodeStarted(), ZygoteReady(()), EndpointReserved(PORT))
     start = StartWorkers(assignment(), (0, 1), warm=True)
-    assert life.take(run_round()) == [start, WakeNode("birth", 60.0)]
+    assert life.take(run_round()) == [start, WakeNode("fork", 60.0)]
     effects = life.take(WorkerStarted(1, 0, 101), ZygoteLost("it ended with status 1"))
     cold = StartWorkers(assignment(), (1,), warm=False)
     assert without_words(effects) == [DropZygote(), cold]
@@ -144,8 +144,8 @@ def test_a_worker_that_had_raised_before_it_was_stopped_has_failed_by_itself() -
     life.take(Told(StopRound(1, "rank 0 failed")))
     raised = "ValueError: the batch is empty"
     life.take(exited(1, ExitStatus(signal=15), message=raised))
-    assert not life.state.failures[1].stopped_by_us
-    assert life.state.failures[1].error.message == raised
+    assert not life.failures[1].stopped_by_us
+    assert life.failures[1].error.message == raised
 
 
 def test_a_worker_that_left_nothing_and_died_of_our_signal_was_stopped() -> None:
@@ -153,7 +153,7 @@ def test_a_worker_that_left_nothing_and_died_of_our_signal_was_stopped() -> None
     life.take(exited(0, ExitStatus(code=1)))
     life.take(Told(StopRound(1, "rank 0 failed")))
     life.take(exited(1, ExitStatus(signal=15)))
-    assert life.state.failures[1].stopped_by_us
+    assert life.failures[1].stopped_by_us
 
 
 def test_an_exception_is_as_old_as_its_own_host_says() -> None:

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from holdfast.core.node.io import (
+from holdfast.core.node import Phase
+from holdfast.core.node_io import (
     AllGone,
     CloseRound,
     ClosingAsked,
@@ -40,7 +41,6 @@ from holdfast.core.node.io import (
     ZygoteLost,
     ZygoteReady,
 )
-from holdfast.core.node.state import Phase
 from holdfast.core.protocol.messages import (
     CloseJob,
     ClosingWanted,
@@ -119,20 +119,20 @@ def test_what_the_end_of_the_lease_has_killed_is_asked_for_all_the_same() -> Non
 def test_a_worker_that_fails_of_its_own_while_it_is_stopped_is_not_marked_as_stopped() -> None:
     life = stopping()
     life.take(exited(0, ExitStatus(code=1), "ValueError: the real reason"))
-    assert not life.state.failures[0].stopped_by_us
+    assert not life.failures[0].stopped_by_us
 
 
-def test_a_worker_that_is_born_into_a_round_that_stops_gets_what_the_others_got() -> None:
+def test_a_worker_that_starts_in_a_round_that_stops_gets_what_the_others_got() -> None:
     life = waiting()
     life.take(run_round(), WorkerStarted(1, 1, 102), exited(1))
     life.take(Told(StopRound(1, "rank 1 was killed")))
-    born = WorkerStarted(1, 0, 101)
-    assert life.take(born) == [SignalWorkers(signal.SIGTERM, (0,))]
+    started = WorkerStarted(1, 0, 101)
+    assert life.take(started) == [SignalWorkers(signal.SIGTERM, (0,))]
     life.take(NodeTimerFired("grace"))
-    assert life.take(born) == [KillEverything(1)]
+    assert life.take(started) == [KillEverything(1)]
 
 
-def test_who_will_never_be_born_is_not_waited_for() -> None:
+def test_who_will_never_be_forked_is_not_waited_for() -> None:
     life = Life()
     life.take(NodeStarted(), ZygoteReady(()), EndpointReserved(PORT), run_round())
     life.take(WorkerStarted(1, 1, 102), exited(1), Told(StopRound(1, "rank 1 was killed")))
@@ -211,7 +211,7 @@ def test_a_signal_is_passed_on_with_the_grace() -> None:
     assert finish == Finish(Outcome("interrupted", "SIGHUP was sent to the agent on here", 129))
 
 
-def test_a_worker_that_is_born_after_a_signal_gets_that_signal() -> None:
+def test_a_worker_that_starts_after_a_signal_gets_that_signal() -> None:
     life = waiting()
     life.take(run_round(), SignalReceived(signal.SIGINT))
     assert life.take(WorkerStarted(1, 0, 101)) == [SignalWorkers(signal.SIGINT, (0,))]

@@ -1,7 +1,7 @@
 """What must hold on a node at every moment, whatever happens.
 
 1. The workers of a round start only when no process of an older round is left, or may still
-   be born; and no worker of a round runs twice at once.
+   be forked; and no worker of a round runs twice at once.
 2. Round numbers only grow, and there are at most one more rounds than restarts allowed.
 3. Workers are started warm only while there is a zygote.
 4. Every round has a master of its own, at the endpoint that is held for it; and once a
@@ -17,7 +17,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.coordinator.io import (
+from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     CoordinatorEvent,
     Explain,
@@ -25,7 +25,8 @@ from holdfast.core.coordinator.io import (
     Tell,
     WakeCoordinator,
 )
-from holdfast.core.node.io import (
+from holdfast.core.node import Timer
+from holdfast.core.node_io import (
     DropZygote,
     Finish,
     NodeEffect,
@@ -39,7 +40,6 @@ from holdfast.core.node.io import (
     WakeNode,
     WorkerExited,
 )
-from holdfast.core.node.state import GRACE_TIMER, UNKILLABLE_TIMER
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.messages import CloseJob, NodeLeft, RunRound
 from holdfast.core.protocol.model import Endpoint, ExitStatus, Outcome
@@ -70,8 +70,8 @@ class WatchedNode(Node):
             case SpawnerLost():
                 self.spawner_lost = True
             case NodeTimerFired():
-                self.waited_in_vain |= event.name == UNKILLABLE_TIMER
-                if event.name == GRACE_TIMER and effects:
+                self.waited_in_vain |= event.name == Timer.UNKILLABLE
+                if event.name == Timer.GRACE and effects:
                     self.check_grace()
         for effect in effects:
             self.check_effect(effect)
@@ -102,7 +102,7 @@ class WatchedNode(Node):
         if number not in self.rounds:
             assert number > max(self.rounds, default=0), "the round's number did not grow"
             assert not self.spawner.alive, "a worker of an older round is left"
-            assert not self.spawner.unforked, "a worker of an older round may still be born"
+            assert not self.spawner.unforked, "a worker of an older round may still be forked"
             assert effect.assignment.master == self.held, "the master's port is not held"
             assert effect.assignment.master not in self.masters, "a port is used again"
             self.masters.append(effect.assignment.master)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.policy.collectives import OddCall, odd_call
+from holdfast.core.policy.collectives import OddCall, odd_call, ranks_in_keys
 from holdfast.core.policy.root_cause import blame, name
 from holdfast.core.protocol.model import ErrorDetail, ExitStatus, Failure
 
@@ -55,6 +57,33 @@ def test_of_two_ranks_nobody_can_tell_which_is_wrong() -> None:
     assert blame(cause).certainty == "unclear"
 
 
+@pytest.mark.parametrize(
+    ("key", "ranks"),
+    [
+        ("/default_pg/0//cpu//0/2", (2,)),
+        ("/default_pg/0//ready/12", (12,)),
+        ("/default_pg/0//1//cpu//0/2", ()),
+        ("/default_pg/0//cpu//0/rank_2", ()),
+    ],
+)
+def test_a_key_of_the_group_of_all_ranks_names_one(key: str, ranks: tuple[int, ...]) -> None:
+    words = f"DistStoreError: wait timeout after 6000ms, keys: {key}"
+    assert ranks_in_keys([failure(0, words), failure(1, words)]) == ranks
+
+
+def test_the_rank_whose_key_is_missing_did_not_come_unless_it_waits_itself() -> None:
+    words = "DistStoreError: wait timeout after 6000ms, keys: /default_pg/0//cpu//0/2"
+    stopped = [msgspec.structs.replace(failure(n, ""), stopped_by_us=True) for n in (1, 2)]
+    cause = name([failure(0, words), *stopped])
+    assert cause is not None
+    assert blame(cause).who == "rank 2 on host2"
+    waits = {"place": "in all_reduce at train.py:4", "in_collective": True}
+    cause = name([failure(0, words), stopped[0], msgspec.structs.replace(stopped[1], **waits)])
+    assert cause is not None
+    assert blame(cause).who == "rank 1 on host1"
+
+
 @given(st.text())
 def test_whatever_is_said_nothing_breaks(text: str) -> None:
     assert odd_call([failure(0, text, text)]) is None
+    ranks_in_keys([failure(0, text, text)])

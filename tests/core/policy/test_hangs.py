@@ -197,6 +197,45 @@ def test_a_rank_that_moves_a_little_and_never_spoke_is_no_cause(moves: dict[str,
         group.run(lambda _: moment(group.now), LOOK_S)
 
 
+@pytest.mark.parametrize("age_s", [None, 0.0], ids=["never spoke", "spoke"])
+def test_a_rank_that_moves_in_bursts_does_not_hang(age_s: float | None) -> None:
+    """Shorter than the floor; then it stops to."""
+    began = 0.0
+
+    def moment(_: float) -> list[WorkerSight]:
+        at = group.now - began
+        age = None if age_s is None else at
+        bursts = min(at, 1000) // 200
+        return [
+            WorkerSight(rank, age, longest_s=1.0, io_bytes=int(bursts) if rank == 2 else 0)
+            for rank in range(4)
+        ]
+
+    group = Group() if age_s is None else Group().stepping()
+    began = group.now
+    verdicts = []
+    while group.now - began < 1000 + FLOOR_S + 20:
+        if group.run(moment, LOOK_S).found[-1] == "suspicion":
+            verdicts.append((group.now - began, group.judged(ONE_ELSEWHERE).hangs))
+    hung = [at for at, hangs in verdicts if hangs]
+    assert verdicts[0][0] < FLOOR_S + 20
+    assert hung
+    assert hung[0] > 1000 + FLOOR_S - 10
+
+
+def test_a_rank_that_works_while_most_wait_for_it_is_told_of_once_as_slow() -> None:
+    def moment(at: float) -> list[WorkerSight]:
+        return [WorkerSight(rank, cpu_s=at if rank == 2 else 0.0) for rank in range(4)]
+
+    group = Group().run(moment, FLOOR_S + 10)
+    assert group.suspicions == 1
+    verdict = group.judged(ONE_ELSEWHERE)
+    assert not verdict.hangs
+    assert verdict.slow.startswith("slow, but moving: rank 2 is in evaluate at train.py:77")
+    group.run(lambda at: moment(FLOOR_S + 10 + at), 4 * FLOOR_S)
+    assert group.suspicions == 1
+
+
 def test_a_rank_that_gives_no_stack_may_be_anywhere() -> None:
     group = Group().still(FLOOR_S + 10, age_s=None)
     for _ in range(4):

@@ -71,6 +71,8 @@ damaged file: EOFError: Ran out of input
 damaged file: RuntimeError: PytorchStreamReader failed reading zip archive
 collectives that differ: RuntimeError: Detected mismatch between collectives on ranks. Rank 1 is
 collective timed out: RuntimeError: [unbound_buffer.cc:81] Timed out waiting 1800000ms for recv
+collective timed out: RuntimeError: [pair.cc:534] Application timeout caused pair closure
+collective timed out: DistStoreError: Timed out in store based barrier on rank 0, for key: b:1
 stack overflow: RecursionError: maximum recursion depth exceeded
 accelerator error: RuntimeError: CUDA error: device-side assert triggered
 full shared memory: RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error.
@@ -95,6 +97,7 @@ def test_an_exception_is_of_the_kind_that_its_words_say(row: str) -> None:
         (6, "abort"),
         (7, "bus error"),
         (9, "killed from outside"),
+        (15, "killed from outside"),
         (31, "forbidden system call"),
         (10, "signal"),
     ],
@@ -150,7 +153,7 @@ def test_a_crash_is_told_with_its_place() -> None:
         '  File "/job/train.py", line 66 in segfault\n'
     )
     crash = failure(status=ExitStatus(signal=11), traceback=stack)
-    assert telling_line(crash) == "in ctypes.string_at at train.py:66"
+    assert telling_line(crash) == "in ctypes.string_at at train.py:66 (segfault)"
 
 
 def test_a_worker_that_never_was_is_told_apart() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.policy.root_cause import blame, describe, lost_a_peer, name, summary
+from holdfast.core.policy.root_cause import blame, describe, lost_a_peer, name
 from holdfast.core.protocol.model import Blame, EarlyEnd, ErrorDetail, ExitStatus, Failure
 
 LOST = "RuntimeError: Connection closed by peer [127.0.0.1]:4096"
@@ -21,6 +21,7 @@ def failure(
     message: str = OWN,
     status: ExitStatus = RAISED,
     stopped: bool = False,
+    traceback: str = "",
     **details: object,
 ) -> Failure:
     return Failure(
@@ -32,7 +33,7 @@ def failure(
         pid=100 + rank,
         status=status,
         observed_at=at,
-        error=ErrorDetail(message),
+        error=ErrorDetail(message, traceback),
         stopped_by_us=stopped,
         **details,  # type: ignore[arg-type]
     )
@@ -241,6 +242,29 @@ def test_where_all_lost_a_peer_nobody_is_sure() -> None:
     assert (found.kind, found.certainty) == ("lost connection", "unclear")
 
 
+def test_a_connection_that_was_lost_outside_of_a_collective_is_the_cause() -> None:
+    refused = "ConnectionRefusedError: [Errno 111] Connection refused"
+    trace = f"""Traceback (most recent call last):
+  File "/job/train.py", line 7, in read_config
+    socket.create_connection(server)
+{refused}"""
+    found = blame_of(
+        failure(0, 1.0, **raised_at("all_reduce", 5, LOST)),
+        failure(1, 1.1, message=refused, traceback=trace),
+        failure(2, 1.2, **raised_at("all_reduce", 5, LOST)),
+    )
+    assert (found.kind, found.who, found.certainty) == ("exception", "rank 1 on here", "likely")
+    assert found.why == "it was in no collective, in which ranks 0 and 2 lost a connection"
+
+
+def test_the_address_of_the_peer_that_was_lost_is_told() -> None:
+    lost = [f"RuntimeError: Connection closed by peer [10.0.0.{n}]:4096" for n in (2, 3)]
+    assert (
+        "lost a connection to 10.0.0.2;" in blame_of(*(failure(n, n, lost[0]) for n in (0, 1))).why
+    )
+    assert "lost a connection;" in blame_of(*(failure(n, n, lost[n]) for n in (0, 1))).why
+
+
 def test_who_ended_too_early_is_named_and_not_who_missed_it() -> None:
     early = (EarlyEnd(3, step=4, host="there"),)
     found = blame_of(failure(0, 1.0, message=LOST, ended_before=early))
@@ -256,72 +280,15 @@ def test_who_ended_too_early_is_named_and_not_who_missed_it() -> None:
 TIMED_OUT = "RuntimeError: [unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation"
 
 
-def test_of_a_collective_that_timed_out_the_rank_that_did_not_come_is_named() -> None:
-    found = blame_of(
-        failure(0, 1.0, message=TIMED_OUT),
-        failure(1, 1.1, message=LOST),
-        failure(2, 2.0, **STOPPED),
-        failure(3, 1.1, message=TIMED_OUT),
-    )
-    assert (found.kind, found.who, found.certainty) == (
-        "collective timed out",
-        "rank 2 on here",
-        "likely",
-    )
-    assert found.why.startswith("ranks 0, 1 and 3 waited in a collective until the time was over")
-
-
-def test_a_time_out_alone_singles_nobody_out() -> None:
-    found = blame_of(failure(0, 1.0, message=TIMED_OUT), *(failure(n, **STOPPED) for n in (1, 2)))
-    assert (found.who, found.certainty) == ("one of ranks 1 and 2", "unclear")
-    assert (
-        blame_of(failure(0, message=TIMED_OUT), failure(1, message=TIMED_OUT)).certainty
-        == "unclear"
-    )
-
-
-def located(rank: int, place: str, in_collective: bool) -> Failure:
-    return failure(rank, place=place, in_collective=in_collective, **STOPPED)
-
-
-BACKWARD = ("in backward at train.py:5", True)
-
-
-def test_a_rank_that_was_found_in_no_collective_is_the_one_that_did_not_come() -> None:
-    first = failure(0, message=TIMED_OUT)
-    rest = (located(1, *BACKWARD), located(2, "in tokenize at data.py:4", False))
-    found = blame_of(first, *rest)
-    assert (found.who, found.certainty) == ("rank 2 on here", "likely")
-    assert found.why == (
-        "ranks 0 and 1 waited in a collective until the time was over; "
-        "it was in tokenize at data.py:4"
-    )
-    cause = name((first, *rest))
-    assert cause is not None
-    assert summary(cause) == (
-        "rank 2 on here did not come to a collective: it was in tokenize at data.py:4"
-    )
-
-
-def test_a_rank_in_another_collective_than_the_rest_is_the_one_that_did_not_come() -> None:
-    rest = [located(rank, *BACKWARD) for rank in (1, 3)]
-    found = blame_of(
-        failure(0, message=TIMED_OUT), *rest, located(2, "in barrier at train.py:9", True)
-    )
-    assert (found.who, found.certainty) == ("rank 2 on here", "likely")
-
-
-def test_two_ranks_that_were_elsewhere_are_both_suspects() -> None:
-    rest = [located(rank, "in tokenize at data.py:4", False) for rank in (1, 2)]
-    found = blame_of(failure(0, message=TIMED_OUT), *rest)
-    assert (found.who, found.certainty) == ("one of ranks 1 and 2", "unclear")
-
-
-def test_a_monitored_barrier_names_the_rank() -> None:
-    words = "RuntimeError: [Rank 0]: Rank 2 failed to pass monitoredBarrier in 5000 ms"
-    rest = [failure(n, **STOPPED) for n in (1, 2, 3)]
-    found = blame_of(failure(0, 1.0, message=words), *rest)
-    assert (found.who, found.certainty) == ("rank 2 on here", "likely")
+def raised_at(function: str, line: int, message: str = TIMED_OUT) -> dict[str, str]:
+    """What a rank leaves that gave up waiting there."""
+    trace = f"""Traceback (most recent call last):
+  File "/job/train.py", line {line}, in train
+    the line
+  File "/x/site-packages/torch/distributed/distributed_c10d.py", line 3252, in {function}
+    work.wait()
+{message}"""
+    return {"message": message, "traceback": trace}
 
 
 def test_a_rank_that_had_ended_is_why_a_collective_timed_out() -> None:
@@ -332,7 +299,7 @@ def test_a_rank_that_had_ended_is_why_a_collective_timed_out() -> None:
 
 def test_a_rank_that_had_ended_is_why_all_that_were_left_stood_still() -> None:
     early = (EarlyEnd(3, host="there"),)
-    ended = {"message": "the job stood still, and it was ended", "ended_for": "hang of all ranks"}
+    ended = {"message": "the job hung, and it was ended", "ended_for": "hang of all ranks"}
     found = blame_of(failure(0, 1.0, ended_before=early, **ended), failure(1, **STOPPED))
     assert (found.kind, found.who) == ("ended too early", "rank 3 on there")
     found = blame_of(failure(0, 1.0, **ended), failure(1, **STOPPED))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.policy.stacks import (
     GROUPS_TOLD,
+    SOCKET,
     StackFrame,
     WorkerStack,
     grouped,
@@ -16,6 +17,7 @@ from holdfast.core.policy.stacks import (
     odd_one,
     place_of,
     read_stack,
+    read_traceback,
 )
 
 TORCH = "/venv/lib/python3.11/site-packages/torch/distributed"
@@ -56,6 +58,12 @@ GATHER = (
     StackFrame(f"{TORCH}/distributed_c10d.py", 4000, "all_gather_into_tensor"),
     StackFrame(f"{TORCH}/fsdp/_fully_shard/_fsdp_collectives.py", 140, "foreach_all_gather"),
     StackFrame(f"{TORCH}/fsdp/_fully_shard/_fsdp_param_group.py", 300, "unshard"),
+    USER,
+)
+NEW_GROUP = (
+    StackFrame(f"{TORCH}/distributed_c10d.py", 2169, "_new_process_group_helper"),
+    StackFrame(f"{TORCH}/distributed_c10d.py", 5863, "new_group"),
+    StackFrame(f"{TORCH}/c10d_logger.py", 97, "wrapper"),
     USER,
 )
 DUMP = f'''\
@@ -145,12 +153,34 @@ def test_who_is_in_a_collective_waits(frames: tuple[StackFrame, ...], waits: boo
 @pytest.mark.parametrize(
     ("frames", "function"),
     [(BACKWARD, "backward"), (LOADER, "DataLoader"), (GATHER, "FSDP"), (QUEUE, "threading.wait"),
-     (LOCK, "before"), (ALL_REDUCE, "all_reduce")],
+     (LOCK, "before"), (ALL_REDUCE, "all_reduce"), (NEW_GROUP, "new_group")],
 )  # fmt: skip
 def test_a_hidden_wait_is_named_by_what_the_program_called(
     frames: tuple[StackFrame, ...], function: str
 ) -> None:
     assert place_of(WorkerStack(0, "", frames)).function == function
+
+
+def test_what_a_library_was_called_from_is_named_too() -> None:
+    words = "in threading.wait at train.py:58 (train)"
+    assert place_of(WorkerStack(0, "", QUEUE)).shortly() == words
+    assert place_of(WorkerStack(0, "", BACKWARD)).shortly() == "in backward at train.py:58"
+
+
+def test_a_traceback_is_read_from_its_end() -> None:
+    text = """Traceback (most recent call last):
+  File "/home/me/other.py", line 1, in first
+During handling of the above exception, another exception occurred:
+Traceback (most recent call last):
+  File "/home/me/train.py", line 90, in <module>
+    main()
+  File "/home/me/data.py", line 88, in load_batch
+    read()
+OSError: gone"""
+    assert read_traceback(text) == (
+        StackFrame("/home/me/data.py", 88, "load_batch"),
+        StackFrame("/home/me/train.py", 90, "<module>"),
+    )
 
 
 def outlier(*frames: tuple[StackFrame, ...]) -> int | None:
@@ -159,12 +189,24 @@ def outlier(*frames: tuple[StackFrame, ...]) -> int | None:
 
 
 @pytest.mark.parametrize("elsewhere", [LOCK, QUEUE, LOADER, LOAD_BATCH])
-@pytest.mark.parametrize("collective", [BACKWARD, GATHER, ALL_REDUCE])
+@pytest.mark.parametrize("collective", [BACKWARD, GATHER, ALL_REDUCE, NEW_GROUP])
 def test_a_rank_in_no_collective_is_the_outlier(
     collective: tuple[StackFrame, ...], elsewhere: tuple[StackFrame, ...]
 ) -> None:
     assert outlier(collective, collective, elsewhere, collective) == 2
     assert outlier(collective, elsewhere) == 1
+
+
+def test_a_socket_is_a_collective_only_where_none_is_known() -> None:
+    receiving = WorkerStack(2, "", LOCK, SOCKET)
+    rest = [WorkerStack(0, "", ALL_REDUCE), WorkerStack(1, "", GATHER)]
+    odd = odd_one(grouped([*rest, receiving]))
+    assert odd is not None
+    assert odd.rank == 2
+    sockets = [WorkerStack(rank, "", LOAD_BATCH, SOCKET) for rank in (0, 1)]
+    odd = odd_one(grouped([*sockets, WorkerStack(2, "", LOCK)]))
+    assert odd is not None
+    assert odd.rank == 2, "those with sockets wait for it"
 
 
 def test_the_only_rank_at_its_place_is_the_outlier() -> None:

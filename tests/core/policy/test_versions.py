@@ -49,6 +49,22 @@ def test_workers_of_the_same_node_are_no_others() -> None:
     assert difference(here, [here, failure(2, "torch 2.13")]).startswith("host1 has torch 2.12")
 
 
+def test_where_all_fail_the_node_that_differs_from_two_others_is_named() -> None:
+    def blamed(*versions: str) -> tuple[str, str]:
+        failed = [
+            failure(n, one, f"ValueError: {n}", stopped=False) for n, one in enumerate(versions)
+        ]
+        cause = name(failed)
+        assert cause is not None
+        found = blame(cause)
+        return found.kind, found.who
+
+    args = ["arguments --lr 1", "arguments --lr 2", "arguments --lr 1"]
+    assert blamed(*args) == ("different versions", "rank 1 on host1")
+    assert blamed(*args[:2])[0] == "exception", "of two, either may be wrong"
+    assert blamed("torch 1", "torch 2", "torch 3")[0] == "exception"
+
+
 def test_it_is_the_kind_of_an_exception_that_only_that_node_had() -> None:
     first = failure(1, "layers 1.0", "AttributeError: no fused_attention", stopped=False)
     cause = name([first, failure(0, "layers 2.0"), failure(2, "layers 2.0")])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.node.reports import within_bounds
+from holdfast.core.policy.failures import within_bounds
 from holdfast.core.protocol import bounds
 from holdfast.core.protocol.bounds import (
     LINE_MOST,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from holdfast.core.coordinator.io import Explain, Tell
-from holdfast.core.coordinator.leases import NodeGone, NodeSuspected
-from holdfast.core.node import step as agent
-from holdfast.core.node.contact import greeting
-from holdfast.core.node.io import Told
-from holdfast.core.node.state import NodeState
+from holdfast.core import node as agent
+from holdfast.core.coordinator_io import Explain, Tell
+from holdfast.core.features.of_node import new_node
+from holdfast.core.membership import NodeGone, NodeSuspected
+from holdfast.core.node import greeting
+from holdfast.core.node_io import Told
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol.messages import (
     NodeDraining,
@@ -108,7 +108,7 @@ def test_a_returning_node_that_was_renamed_is_known_by_its_new_name() -> None:
 
 
 def test_a_failure_is_told_under_the_name_of_its_node() -> None:
-    state = NodeState(replace(JobConfig("job", Program("script", "x")), max_nodes=2), "b", "vm")
+    state = new_node(replace(JobConfig("job", Program("script", "x")), max_nodes=2), "b", "vm")
     agent.step(state, Told(Welcomed(name="vm/2"), Term(1, 1)), 0.0)
     assert state.name == "vm/2"
     assert greeting(state, 0.0).info.name == "vm/2"

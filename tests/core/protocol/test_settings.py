@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from holdfast.core.coordinator.io import Explain, Tell
+from holdfast.core.coordinator_io import Explain, Tell
 from holdfast.core.policy.config import JobConfig, Leases, Program, RestartPolicy
 from holdfast.core.protocol.messages import NodeGreeted, Welcomed
 from holdfast.core.protocol.settings import JOBS, differing, of_job, warn_node

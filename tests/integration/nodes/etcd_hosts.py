@@ -26,7 +26,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.core.node.io import Told
+from holdfast.core.node_io import Told
 from holdfast.core.protocol.document import LIMIT_BYTES, Document, decode
 from holdfast.core.protocol.model import Term
 from holdfast.observe import journal

@@ -40,7 +40,7 @@ def test_hosts_that_reach_each_other_are_well(
     assert [status for status, _ in ended.values()] == [0, 0, 0], ended
     (page,) = [text for _, text in ended.values() if "to the farthest" in text]
     assert "on 3 nodes" in page
-    assert "BROKEN" not in page
+    assert "error" not in page
 
 
 def test_a_host_behind_a_firewall_and_one_with_other_variables_are_found(
@@ -55,10 +55,10 @@ def test_a_host_behind_a_firewall_and_one_with_other_variables_are_found(
     variables = {"host3": {"NCCL_SOCKET_IFNAME": "ib0"}}
     ended = examine(network, tmp_path, holdfast, **variables)
     assert [status for status, _ in ended.values()] == [1, 1, 1], ended
-    (page,) = [text for _, text in ended.values() if "mend:" in text]
-    assert "BROKEN: host2 cannot reach host3 (10.77.0.3: " in page
-    assert "BROKEN: host3: NCCL_SOCKET_IFNAME=ib0, and there is no interface ib0 here" in page
-    assert page.index("BROKEN") < page.index("doubtful:")
+    (page,) = [text for _, text in ended.values() if "fix:" in text]
+    assert "error: host2 cannot reach host3 (10.77.0.3: " in page
+    assert "error: host3: NCCL_SOCKET_IFNAME=ib0, and there is no interface ib0 here" in page
+    assert page.index("error") < page.index("warning:")
 
 
 def test_an_endpoint_out_of_reach_is_said_without_waiting_for_it(
@@ -70,4 +70,4 @@ def test_an_endpoint_out_of_reach_is_said_without_waiting_for_it(
     with (tmp_path / "out").open("wb") as out:
         process = network.hosts[0].run([holdfast, *words], env=env, streams=Streams(stdout=out))
     assert process.wait(PATIENCE_S) == 1
-    assert "BROKEN: 192.0.2.7:29400 (192.0.2.7) cannot be reached" in (tmp_path / "out").read_text()
+    assert "error: 192.0.2.7:29400 (192.0.2.7) cannot be reached" in (tmp_path / "out").read_text()

@@ -10,6 +10,7 @@ directory.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import json
@@ -18,6 +19,8 @@ import os
 import pickle
 import resource
 import signal
+import socket
+import ssl
 import sys
 import threading
 import time
@@ -127,6 +130,27 @@ def missing_file() -> None:
         file.read()
 
 
+def asks_for_a_name() -> None:
+    socket.create_connection(("data.planted.invalid", 443))
+
+
+def asks_a_server() -> None:
+    """Its certificate is of no use today."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=serve, args=(listening,), daemon=True).start()
+        context = ssl.create_default_context(cafile=os.environ["PLANTED_CERTIFICATE"])
+        with socket.create_connection(listening.getsockname()) as plain:
+            context.wrap_socket(plain, server_hostname="localhost")
+
+
+def serve(listening: socket.socket) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(os.environ["PLANTED_CERTIFICATE"], os.environ["PLANTED_KEY"])
+    connection, _ = listening.accept()
+    with contextlib.suppress(OSError):
+        context.wrap_socket(connection, server_side=True)
+
+
 def missing_module() -> None:
     importlib.import_module("tokenizer_of_the_job")
 
@@ -198,7 +222,8 @@ FAILURES: dict[str, Callable[[], None]] = {
         exception, exception_with_last_words, in_a_thread, exit_code, not_a_number, segfault, abort,
         bus_error, out_of_memory, stack_overflow, endless_loop, disk_full, bad_checkpoint,
         missing_file, missing_module, older_library, too_many_files, too_many_processes,
-        ends_too_early, waits_for_a_file, timer_runs_out, writes_to_a_disk, nothing,
+        ends_too_early, asks_for_a_name, asks_a_server, waits_for_a_file, timer_runs_out,
+        writes_to_a_disk, nothing,
     )
 }  # fmt: skip
 

@@ -12,6 +12,7 @@ import os
 import queue
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -190,6 +192,47 @@ def makes_an_extra_step(step: int) -> None:
         ddp_step()
 
 
+def calls_another_collective(step: int) -> None:
+    if step == AT and IS_CULPRIT:
+        dist.barrier()
+    dist.all_gather([torch.zeros(2) for _ in range(dist.get_world_size())], torch.ones(2))
+
+
+def leaves_out_a_step(step: int) -> None:
+    if step != AT or not IS_CULPRIT:
+        ddp_step()
+    if step == STEPS:
+        dist.barrier()
+
+
+def makes_no_group(step: int) -> None:
+    """As all others do in this step."""
+    if step == AT and not IS_CULPRIT:
+        dist.new_group()
+    add_up()
+
+
+def receives_in_a_pipeline(step: int) -> None:
+    if RANK > 0:
+        dist.recv(torch.zeros(2), RANK - 1)
+    if step == AT and IS_CULPRIT:
+        listening = socket.create_server(("127.0.0.1", 0))
+        socket.create_connection(listening.getsockname()).recv(1)
+    last = dist.get_world_size() - 1
+    if last > RANK:
+        dist.send(torch.ones(2), RANK + 1)
+    add_up()
+
+
+def reads_a_folder(step: int) -> None:
+    """The culprit's is empty: it has nothing to do, and ends."""
+    if any(Path("shards").iterdir()):
+        ddp_step()
+    else:
+        dist.destroy_process_group()
+        sys.exit(0)
+
+
 def shards(step: int) -> None:
     if step == AT and IS_CULPRIT:
         wait_for_ever(reads_an_empty_pipe)
@@ -210,9 +253,13 @@ BEFORE_INIT = {
 }
 """What the culprit does in place of joining its group; the others wait as long as PyTorch does."""
 UNSAID = {f"{name}_unsaid": call for name, call in DDP_FAILURES.items()}
-"""Nobody says how far it is, and nobody gives up."""
 SILENT = {call.__name__: call for call in (
-    waits_in_a_barrier, waits_in_a_monitored_barrier, makes_an_extra_step, shards)}  # fmt: skip
+    waits_in_a_barrier, waits_in_a_monitored_barrier, makes_an_extra_step, shards,
+    calls_another_collective, leaves_out_a_step, makes_no_group)}  # fmt: skip
+WITH_DDP = (makes_an_extra_step, leaves_out_a_step, reads_a_folder)
+PATIENT = {"makes_no_group_unsaid": makes_no_group} | {
+    call.__name__: call for call in (receives_in_a_pipeline, reads_a_folder)}  # fmt: skip
+"""Nobody says how far it is, and nobody gives up."""
 FAILURES: dict[str, Callable[[int], None]] = (
     {
         call.__name__: call
@@ -223,6 +270,7 @@ FAILURES: dict[str, Callable[[int], None]] = (
     | UNSAID
     | dict.fromkeys(BEFORE_INIT, steps_of_ddp)
     | SILENT
+    | PATIENT
 )
 
 if __name__ == "__main__":
@@ -242,11 +290,11 @@ if __name__ == "__main__":
         init_device_mesh("cpu", (dist.get_world_size(),))
         MODEL = torch.nn.Linear(2, 4)
         fully_shard(MODEL)
-    if sys.argv[1] in DDP_FAILURES | UNSAID or sys.argv[1] == "makes_an_extra_step":
+    if sys.argv[1] in DDP_FAILURES | UNSAID or FAILURES.get(sys.argv[1]) in WITH_DDP:
         MODEL = DistributedDataParallel(torch.nn.Linear(2, 1))
     for step in range(1, STEPS + 1):
         FAILURES[sys.argv[1]](step)
-        if not is_silent and sys.argv[1] not in UNSAID:
+        if not is_silent and sys.argv[1] not in UNSAID | PATIENT:
             holdfast.progress(step)
         time.sleep(0.05)
     if sys.argv[1] != "skips_a_collective":

@@ -23,6 +23,11 @@ def test_what_lies_near_the_program_is_told_and_of_the_rest_what_matters(tmp_pat
     assert not any(entry.startswith("pytest ") for entry in told)
 
 
+def test_arguments_are_told_as_one_entry() -> None:
+    told = of_workers({}, None, ("--names", "a, b", "--lr=1")).split(", ")
+    assert told[1] == "arguments --names a,b --lr=1"
+
+
 def test_its_length_is_bounded(tmp_path: Path) -> None:
     for number in range(300):
         (tmp_path / f"package_{number}-1.0.dist-info").mkdir()

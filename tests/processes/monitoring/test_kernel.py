@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.processes.monitoring.kernel import KernelView, look, look_with_children
+from holdfast.processes.monitoring.kernel import KernelView, view_of, view_with_children
 
 DEADLINE_S = 60
 
@@ -21,7 +21,7 @@ DEADLINE_S = 60
 def until(pid: int, condition: Callable[[KernelView], bool]) -> KernelView:
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
-        view = look(pid)
+        view = view_of(pid)
         assert view is not None
         if condition(view):
             return view
@@ -78,7 +78,7 @@ def test_who_catches_a_signal_is_known_to() -> None:
 def test_of_a_process_that_is_gone_there_is_nothing() -> None:
     child = subprocess.Popen(["true"])
     child.wait()
-    assert look(child.pid) is None
+    assert view_of(child.pid) is None
 
 
 @pytest.mark.parametrize(
@@ -112,12 +112,12 @@ def test_what_a_store_of_pytorch_serves_is_no_work_of_its_process() -> None:
         written.set()
         go.wait()
 
-    before = look_with_children(os.getpid())
+    before = view_with_children(os.getpid())
     thread = threading.Thread(target=serve)
     thread.start()
     try:
         assert written.wait(60)
-        after = look_with_children(os.getpid())
+        after = view_with_children(os.getpid())
     finally:
         go.set()
         thread.join()

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.node.io import NodeEvent, StepReported
+from holdfast.core.node_io import NodeEvent, StepReported
 from holdfast.core.policy.standings import WorkerProgress
 from holdfast.core.protocol.model import Ranks
 from holdfast.processes.monitoring.monitor import Monitor, WatchedRound
-from holdfast.processes.monitoring.stack_files import StackMeans
+from holdfast.processes.monitoring.pages import StackMeans
 from holdfast.processes.output.log_files import AT_ONCE
 from holdfast.runtime.loop import EventLoop
 from holdfast.worker.page import AT, DONE, HAS_STEP, STEP, VARIABLE, open_page
@@ -57,8 +57,8 @@ def scene(request: pytest.FixtureRequest) -> Iterator[Scene]:
 
 @pytest.mark.parametrize("scene", [0.001], indirect=True)
 def test_what_is_news_is_told_at_the_next_look_and_once(scene: Scene) -> None:
-    scene.monitor.born(WORKERS[0], 100)
-    scene.monitor.born(WORKERS[1], 101)
+    scene.monitor.started(WORKERS[0], 100)
+    scene.monitor.started(WORKERS[1], 101)
     scene.say(1, 5)
     scene.monitor.heard(0, 1)
     scene.until(lambda: len(scene.told) > 1)
@@ -68,7 +68,7 @@ def test_what_is_news_is_told_at_the_next_look_and_once(scene: Scene) -> None:
 
 
 def test_the_first_step_is_told_when_it_comes(scene: Scene) -> None:
-    scene.monitor.born(WORKERS[0], 100)
+    scene.monitor.started(WORKERS[0], 100)
     scene.monitor.heard(0, 1)
     assert scene.told == [StepReported(4, 0, 1)]
     scene.monitor.heard(0, 2)
@@ -76,14 +76,14 @@ def test_the_first_step_is_told_when_it_comes(scene: Scene) -> None:
 
 
 def test_the_last_step_is_told_with_the_end(scene: Scene) -> None:
-    scene.monitor.born(WORKERS[0], 100)
+    scene.monitor.started(WORKERS[0], 100)
     scene.say(0, 9)
     scene.monitor.ended(0)
     assert scene.told == [StepReported(4, 0, 9)]
 
 
 def test_what_was_said_by_message_is_told_with_the_end_too(scene: Scene) -> None:
-    scene.monitor.born(WORKERS[0], 100)
+    scene.monitor.started(WORKERS[0], 100)
     for step in range(5):
         scene.monitor.heard(0, step)
     scene.monitor.ended(0)
@@ -93,7 +93,7 @@ def test_what_was_said_by_message_is_told_with_the_end_too(scene: Scene) -> None
 def test_after_the_end_of_the_round_nothing_is_left(scene: Scene) -> None:
     before = set(os.listdir("/proc/self/fd"))
     monitor = Monitor(WatchedRound(5, 2, 3600.0), scene.means, scene.told.append)
-    monitor.born(WORKERS[0], 100)
+    monitor.started(WORKERS[0], 100)
     monitor.heard(0, 1)
     monitor.close()
     assert set(os.listdir("/proc/self/fd")) == before
@@ -107,8 +107,8 @@ def test_each_worker_is_told_its_own_place(scene: Scene) -> None:
 
 def test_whoever_shows_it_is_told_how_far_each_is_and_how_fast(scene: Scene) -> None:
     assert scene.monitor.standings() == []
-    scene.monitor.born(WORKERS[1], 101)
-    scene.monitor.born(WORKERS[0], 100)
+    scene.monitor.started(WORKERS[1], 101)
+    scene.monitor.started(WORKERS[0], 100)
     assert scene.monitor.standings() == [WorkerProgress(0, 0, 100), WorkerProgress(1, 1, 101)]
     scene.say(0, 5)
     first = scene.monitor.standings()[0]
@@ -124,7 +124,7 @@ def test_whoever_shows_it_is_told_how_far_each_is_and_how_fast(scene: Scene) -> 
 
 
 def test_what_came_over_the_channel_has_a_standing_too(scene: Scene) -> None:
-    scene.monitor.born(WORKERS[0], 100)
+    scene.monitor.started(WORKERS[0], 100)
     for step in (3, 4, 5):
         scene.monitor.heard(0, step)
     assert scene.monitor.standings()[0].step == 5

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from holdfast.processes.monitoring import usage
-from holdfast.processes.monitoring.usage import UsageWatch, look_at_machine, read_accelerators
+from holdfast.processes.monitoring import kernel as usage
+from holdfast.processes.monitoring.kernel import UsageWatch, read_accelerators, read_machine
 
 from ...waiting import once
 
@@ -24,11 +24,11 @@ def test_processors_and_memory_are_those_of_a_worker_and_its_children() -> None:
     watch = UsageWatch()
     with subprocess.Popen([sys.executable, "-c", BUSY_CHILD], start_new_session=True) as worker:
         try:
-            first = watch.look([worker.pid])[worker.pid]
+            first = watch.read([worker.pid])[worker.pid]
             assert first.cpu is None
 
             def busy() -> usage.ProcessUsage | None:
-                seen = watch.look([worker.pid])[worker.pid]
+                seen = watch.read([worker.pid])[worker.pid]
                 return seen if (seen.cpu or 0.0) > 0.05 else None
 
             seen = once(busy, "its child uses a processor")
@@ -42,14 +42,14 @@ def test_processors_and_memory_are_those_of_a_worker_and_its_children() -> None:
 def test_a_process_that_is_gone_is_left_out_and_forgotten() -> None:
     watch = UsageWatch()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as worker:
-        assert worker.pid in watch.look([worker.pid])
+        assert worker.pid in watch.read([worker.pid])
         worker.kill()
-    assert watch.look([worker.pid]) == {}
+    assert watch.read([worker.pid]) == {}
     assert watch.seen == {}
 
 
 def test_the_machine_says_what_is_left_of_it() -> None:
-    machine = look_at_machine()
+    machine = read_machine()
     assert machine.memory_free_bytes is not None
     assert machine.memory_free_bytes > 0
 

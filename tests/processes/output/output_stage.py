@@ -15,7 +15,7 @@ from pathlib import Path
 from holdfast.core.policy.config import Output
 from holdfast.processes.output.console import Console
 from holdfast.processes.output.log_files import LogFile
-from holdfast.processes.output.output import Surroundings, WorkerStreams, open_planned
+from holdfast.processes.output.output import StreamContext, WorkerStreams, open_planned
 from holdfast.processes.output.stream_plans import WorkerIdentity, place_by_options, plan_stream
 from holdfast.runtime.loop import Cancellable, EventLoop, Loop
 
@@ -85,7 +85,7 @@ class Stage:
         directory = self.directory / str(local_rank)
         places = [place_by_options(output, directory, local_rank, number) for number in (1, 2)]
         plans = [plan_stream(place, output, identity, n) for n, place in enumerate(places, 1)]
-        surroundings = Surroundings(self.console, self.loop, filters or {}, object())
+        surroundings = StreamContext(self.console, self.loop, filters or {}, object())
         return open_planned(plans[0], plans[1], surroundings)
 
     def start(self, output: Output, program: str, local_rank: int = 0) -> Worker:

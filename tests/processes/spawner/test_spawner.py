@@ -18,7 +18,6 @@ import pytest
 from holdfast.processes.spawner_process import start_spawner
 from holdfast.processes.stdlib_only import linux
 from holdfast.processes.stdlib_only.private_messages import (
-    EndYourself,
     EverythingGone,
     Execute,
     Exited,
@@ -27,9 +26,10 @@ from holdfast.processes.stdlib_only.private_messages import (
     Kill,
     LeaseOver,
     Message,
-    NameStuck,
     Preload,
     Preloaded,
+    ReportStuck,
+    Shutdown,
     Signal,
     SpawnerIsUp,
     Started,
@@ -158,7 +158,7 @@ def test_a_signal_goes_to_those_who_are_named(spawner) -> None:
     spawner.ask(Signal(number=int(signal.SIGTERM), names=["other", "nobody"]))
     exited = spawner.next(Exited)
     assert (exited.name, exited.status) == ("other", -signal.SIGTERM)
-    spawner.ask(NameStuck())
+    spawner.ask(ReportStuck())
     assert len(spawner.next(Stuck).processes) == 1
 
 
@@ -174,7 +174,7 @@ def test_a_worker_that_is_paused_stays_so_until_it_is_to_go_on_or_to_end(spawner
 
     send(signal.SIGSTOP)
     send(signal.SIGWINCH)  # Only tells it something, later.
-    spawner.ask(NameStuck())  # Is answered once both have been sent.
+    spawner.ask(ReportStuck())  # Is answered once both have been sent.
     spawner.next(Stuck)
     until(lambda: state() == "T")
     send(signal.SIGCONT)
@@ -255,7 +255,7 @@ def test_who_only_pretends_to_clean_up_is_killed_too(spawner, tmp_path, how) -> 
         spawner.ask(StopAndKillAt(stop_at=linux.now(), kill_at=linux.now()))
         spawner.next(EverythingGone)
     else:
-        spawner.ask(EndYourself() if how == "end" else Kill())
+        spawner.ask(Shutdown() if how == "end" else Kill())
         assert spawner.end_of_stream() if how == "end" else spawner.next(EverythingGone)
     assert linux.read_process(pretender) is None
 
@@ -314,7 +314,7 @@ def test_orphans_are_reaped(spawner, tmp_path) -> None:
 
 def test_the_end_is_the_end_of_everything(spawner, is_running) -> None:
     pids = [spawner.run(name, *SLEEP) for name in ("one", "two")]
-    spawner.ask(EndYourself())
+    spawner.ask(Shutdown())
     assert spawner.end_of_stream()
     assert not any(map(is_running, pids))
     assert os.waitstatus_to_exitcode(os.waitpid(spawner.pid, 0)[1]) == 0
@@ -372,7 +372,7 @@ def test_a_fork_by_a_zygote_that_has_just_died_holds_on_to_nothing(
         until(lambda pid=zygote: not is_running(pid))
         os.kill(spawner.pid, signal.SIGCONT)
         assert spawner.next(ZygoteEnded)
-        spawner.ask(NameStuck())
+        spawner.ask(ReportStuck())
         spawner.next(Stuck)  # All that came before is done.
         spawner.heard.clear()
     assert os.listdir(f"/proc/{spawner.pid}/fd") == before
@@ -454,7 +454,7 @@ def test_a_message_of_the_zygote_is_not_waited_for_twice(spawner, tmp_path, is_r
     spawner.connection.flush_blocking()
     assert spawner.next(Preloaded).reason == "first taken"
     assert spawner.next(Exited).name == "one"
-    spawner.ask(NameStuck())
+    spawner.ask(ReportStuck())
     assert spawner.next(Stuck)
 
 

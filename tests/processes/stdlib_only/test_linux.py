@@ -282,9 +282,9 @@ def test_who_was_spared_is_killed_however_little_time_is_left_then(start, is_run
         from holdfast.processes.stdlib_only import linux
 
         linux.set_subreaper()
-        linux.Patience.LIMIT_S = 1.0
+        linux.CleanupGrace.LIMIT_S = 1.0
         program = "import signal, sys; print(flush=True)\\nwhile True: signal.pause()"
-        command = [sys.executable, "-c", program, linux.Patience.PROGRAM.decode()]
+        command = [sys.executable, "-c", program, linux.CleanupGrace.PROGRAM.decode()]
         pretender = subprocess.Popen(command, stdout=subprocess.PIPE)
         pretender.stdout.readline()
         linux.kill_all_below(os.getpid(), give_up_after_s=0.5)
@@ -300,13 +300,13 @@ def test_a_process_whose_program_cannot_be_seen_yet_is_spared_and_looked_at_agai
     start: Callable[..., subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has no command line while it is being loaded, just as when it has ended."""
-    monkeypatch.setattr(linux.Patience, "SOON_S", 0.0)
-    monkeypatch.setattr(linux.Patience, "LIMIT_S", DEADLINE_S)
+    monkeypatch.setattr(linux.CleanupGrace, "SOON_S", 0.0)
+    monkeypatch.setattr(linux.CleanupGrace, "LIMIT_S", DEADLINE_S)
     ended = start("")
     until(lambda: (found := linux.read_process(ended.pid)) and found.state == "Z")
     process = linux.read_process(ended.pid)
     assert process is not None
-    patience = linux.Patience()
+    patience = linux.CleanupGrace()
     assert patience.left() is None
     assert patience.spares(process)
     assert patience.is_due()

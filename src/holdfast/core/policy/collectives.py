@@ -5,7 +5,8 @@ what both were. So a rank's words tell of two ranks, and the words of several of
 call nobody else made is the odd one. Where as many made the one call as the other, nobody is.
 
 A monitored barrier that times out names the ranks that did not come. Any other collective that
-times out names nobody: those that fail are the ones that came.
+times out names nobody: those that fail are the ones that came. A wait for a key of the store may
+name one, where each rank sets a key that ends in its number (`/default_pg/0//cpu//0/2`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ CALL = re.compile(
     r"(?:SequenceNumber=\d+, )?OpType=(?P<type>\w+)(?:, TensorShape=(?P<shape>\[[\d, ]*\]))?"
 )
 ABSENT = re.compile(r"Ranks? (?P<ranks>\d{1,9}(?:, ?\d{1,9})*) failed to pass monitoredBarrier")
+KEY = re.compile(
+    r"wait timeout after \d+ ?ms, keys: /default_pg/\d+//(?:\w+//\d+|\w+)/"
+    r"(?P<rank>\d{1,9})(?![\w/])"
+)
+"""Of the group of all ranks only: in the keys of other groups ranks are counted anew."""
 TEXT_READ = 8192
 
 
@@ -50,6 +56,11 @@ def absent_ranks(failures: Iterable[Failure]) -> tuple[int, ...]:
     """Ranks that did not come to a monitored barrier, by the words of those that did."""
     named = (found["ranks"].split(",") for found in _found(ABSENT, failures))
     return tuple(sorted({int(rank) for ranks in named for rank in ranks}))
+
+
+def ranks_in_keys(failures: Iterable[Failure]) -> tuple[int, ...]:
+    """Ranks whose key in the store may be the one that others waited for in vain."""
+    return tuple(sorted({int(found["rank"]) for found in _found(KEY, failures)}))
 
 
 def _found(pattern: re.Pattern[str], failures: Iterable[Failure]) -> Iterator[re.Match[str]]:

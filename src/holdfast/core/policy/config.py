@@ -234,7 +234,7 @@ class Oversight(Struct, frozen=True):
 
     @property
     def exit_notice_s(self) -> float | None:
-        """How long until it is told of, if it is (`core.node.exits`)."""
+        """How long until it is told of, if it is (`core.features.exits`)."""
         if self.hang == "off":
             return None
         limit_s = self.hang_after_s if self.exit_s is None else self.exit_s / 2

@@ -17,7 +17,8 @@ Rules
    last look, or to want a processor; unless the worker is in a function that only waits for others:
    those may spin.
    A rank in no collective is slow, and not hung, as long as it moves: it uses a processor, reads or
-   writes, or its stack is not the same in three looks. Who waits for it is told so, once, and
+   writes, or its stack is not the same in three looks. What moved last less than the floor ago may
+   do so again: an upload to a slow server moves in bursts. Who waits for it is told so, once, and
    nothing is done. One that sits in a lock, a sleep or a read does none of these.
 6. Who is in the hands of the kernel does not hang: it waits for a device and cannot be woken, is
    stopped by a signal, or a debugger holds it.
@@ -27,7 +28,9 @@ Rules
    `unsaid_s`. Such a group is told of, and never restarted. After the floor it is only a part of
    what the coordinator needs: it tells of it where stacks show whom the others wait for. Each
    worker has to be at the same place in three looks for that. Such verdicts are repeated, less and
-   less often: what was said before another rank ended is void.
+   less often: what was said before another rank ended is void. Where at least half of them stand
+   still and wait for others that work, that is told once, as of a slow rank: an endless loop looks
+   the same from outside.
 8. A suspicion that its stacks do not bear out is not raised again before twice the time has passed.
    A verdict stands until somebody moves, and is told once.
 """
@@ -46,8 +49,8 @@ from holdfast.core.policy.stacks import (
     grouped,
     in_words,
     is_waiting,
+    not_in_collective,
     odd_one,
-    place_of,
 )
 
 FACTOR = 5.0
@@ -114,6 +117,8 @@ class Stillness(Struct):
     works: bool = True
     moves: bool = True
     """Since the look before (rule 5)."""
+    unmoved_s: float = 0.0
+    """How long it has not moved."""
     frames: tuple[StackFrame, ...] = ()
     """Where it was when it was last asked, since it last gave a sign."""
     same: int = 0
@@ -180,9 +185,15 @@ def look(watch: HangWatch, seen: Iterable[WorkerSight], now: float) -> Finding:
     )
     if has_gone_on or not _all_beyond(watch, found):
         was = watch.hangs or watch.may_hang
-        watch.hangs = watch.may_hang = watch.is_long = watch.told_slow = False
+        watch.hangs = watch.may_hang = watch.is_long = False
         watch.patience_s = 0.0
-        return "movement" if was else "nothing"
+        if was or not _most_are_idle(watch, found):
+            watch.told_slow = False
+            return "movement" if was else "nothing"
+        if watch.told_slow or now < watch.not_before:
+            return "nothing"
+        watch.not_before = now + watch.terms.floor_s
+        return "suspicion"
     if before.keys() != watch.workers.keys():
         _look_anew(watch)
     if not watch.is_long and _is_long(watch):
@@ -204,14 +215,18 @@ def judge(watch: HangWatch, stacks: Iterable[WorkerStack]) -> HangVerdict:
     ]
     groups = grouped(known.values())
     needs_cause = not (_gave_signs(watch) or watch.is_long)
-    moving, unclear = _moving(watch, known, everybody=needs_cause)
+    absent = {one.rank for group in not_in_collective(groups) for one in group.stacks}
+    moving, unclear = _moving(watch, known, absent, everybody=needs_cause)
+    if needs_cause:
+        moving |= {rank for rank, one in watch.workers.items() if not _is_idle(watch, one)}
     was = watch.hangs or watch.may_hang
     watch.hangs = watch.may_hang = False
     if working or moving or not watch.workers:
-        slow = "" if needs_cause else _slow(watch, groups, {*working, *moving})
+        slow = _slow(watch, groups, {*working, *moving})
         return HangVerdict(False, in_words(groups), slow=slow, is_void=was)
-    if unclear:
-        watch.not_before = watch.patience_s = 0.0
+    wait_s = _until_unmoved_s(watch, absent)
+    if unclear or wait_s > 0.0:
+        watch.not_before, watch.patience_s = (watch.looked_at or 0.0) + wait_s, 0.0
         return HangVerdict(False, in_words(groups), is_void=was)
     if needs_cause and any(not (one in known and known[one].frames) for one in watch.workers):
         return HangVerdict(False, in_words(groups), is_void=was)
@@ -238,7 +253,7 @@ def _look_anew(watch: HangWatch) -> None:
 
 
 def _moving(
-    watch: HangWatch, known: dict[int, WorkerStack], everybody: bool
+    watch: HangWatch, known: dict[int, WorkerStack], absent: set[int], everybody: bool
 ) -> tuple[set[int], bool]:
     """Ranks in no collective that move (rule 5), and whether another look has to tell."""
     moving, unclear = set(), False
@@ -246,7 +261,7 @@ def _moving(
         stack = known.get(rank)
         if stack is None or not stack.frames:
             continue
-        in_collective = place_of(stack).in_collective
+        in_collective = rank not in absent
         if in_collective and not everybody:
             continue
         worker.in_collective = in_collective
@@ -258,10 +273,19 @@ def _moving(
     return moving, unclear
 
 
+def _until_unmoved_s(watch: HangWatch, absent: set[int]) -> float:
+    """How long until ranks in no collective have not moved for the floor."""
+    left = [
+        watch.terms.floor_s - watch.workers[one].unmoved_s for one in absent & set(watch.workers)
+    ]
+    return max(0.0, *left) if left else 0.0
+
+
 def _slow(watch: HangWatch, groups: tuple[StackGroup, ...], ranks: set[int]) -> str:
     """What is said of ranks that move while others wait for them; empty where it was said."""
     behind = [one for one in groups if any(stack.rank in ranks for stack in one.stacks)]
-    waiting = [one for one in groups if one.place.in_collective and one not in behind]
+    absent = not_in_collective(groups)
+    waiting = [one for one in groups if one not in absent and one not in behind]
     if not behind or not waiting or watch.told_slow:
         return ""
     watch.told_slow = True
@@ -291,6 +315,7 @@ def _take(worker: Stillness, one: WorkerSight, elapsed_s: float, counted_s: floa
     if one.age_s is None:
         woken = one.switches - last.switches
         worker.moves = worker.moves or woken > SWITCHES * elapsed_s + SWITCHES_OF_LOOKS
+    worker.unmoved_s = 0.0 if worker.moves else worker.unmoved_s + counted_s
     used_s, read_or_written = one.cpu_s - worker.moved.cpu_s, one.io_bytes - last.io_bytes
     is_busy = used_s > BUSY_SHARE * worker.still_s or read_or_written > BUSY_BYTES
     worker.works = is_busy or one.state == "R"
@@ -304,6 +329,18 @@ def _all_beyond(watch: HangWatch, found: list[WorkerSight]) -> bool:
     if some_gave_signs:
         found = [one for one in found if one.age_s is not None]
     return all(_is_beyond(watch, one) for one in found)
+
+
+def _most_are_idle(watch: HangWatch, found: list[WorkerSight]) -> bool:
+    """Whether at least half of a group that never gave a sign may wait for the others."""
+    if any(one.age_s is not None or one.state in HELD_STATES or one.traced for one in found):
+        return False
+    idle = sum(_is_idle(watch, watch.workers[one.rank]) for one in found)
+    return 0 < len(found) <= 2 * idle
+
+
+def _is_idle(watch: HangWatch, worker: Stillness) -> bool:
+    return worker.last is not None and _is_beyond(watch, worker.last)
 
 
 def _is_beyond(watch: HangWatch, one: WorkerSight) -> bool:

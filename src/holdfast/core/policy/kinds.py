@@ -109,8 +109,9 @@ BY_WORDS = (
                 r"(?:collective|watchdog|barrier).{0,80}time(?:d )?out|wait timeout after \d+ ?ms"
                 r"|failed to pass monitoredBarrier"
                 r"|Timed out waiting \d+ ?ms for (?:send|recv)"
-                r"|Timed out after \d+ seconds waiting for clients",
-                "a rank did not come to a collective: see what kept those that did not fail"),
+                r"|Timed out after \d+ seconds waiting for clients"
+                r"|Application timeout caused pair closure|in store based barrier",
+                "see what kept that rank: the file of stacks says where each was"),
     WordsOfKind("accelerator error",
                 r"CUDA error|HIP error|device-side assert|uncorrectable ECC|Xid|NVML_ERROR",
                 "run it with CUDA_LAUNCH_BLOCKING=1 to see where; if it comes back on one machine "
@@ -151,13 +152,18 @@ BY_WORDS = (
                 "the user who runs the job may not do that there"),
 )
 
+FROM_OUTSIDE = "nothing of Holdfast's did it: ask whoever else can end processes there"
+
 BY_SIGNAL = {
+    1: (KILLED, FROM_OUTSIDE),
+    2: (KILLED, FROM_OUTSIDE),
     4: ("illegal instruction", "a wrong instruction: was it built for another processor?"),
     6: ("abort", "a library gave up: its last lines say why"),
     7: ("bus error", "a file that is mapped into memory ended too soon: is /dev/shm full?"),
     8: ("arithmetic error", "it divided by zero in native code"),
-    9: (KILLED, "nothing of Holdfast's did it: ask whoever else can end processes there"),
+    9: (KILLED, FROM_OUTSIDE),
     11: ("crash", "native code went wrong: the stack, if there is one, says in which call"),
+    15: (KILLED, FROM_OUTSIDE),
     24: ("processor time used up", "raise the limit (ulimit -t)"),
     25: ("file too large", "raise the limit (ulimit -f)"),
     31: ("forbidden system call", "a sandbox does not let it do that"),
@@ -183,7 +189,7 @@ ADVICE = {
     AGENT_ENDED: "somebody killed `holdfast run` there, or the machine started anew",
     SPAWNER_ENDED: "somebody killed a process of Holdfast's there, or memory ran out",
     LOST_NODE: "is that machine up, and can it be reached from the coordinator's?",
-    VERSIONS: "install the same versions on all machines",
+    VERSIONS: "install the same versions on all machines, and start the program in the same way",
     **{row.kind: row.advice for row in BY_WORDS},
     **dict(BY_SIGNAL.values()),
 }
@@ -219,6 +225,11 @@ def is_timed_out(failure: Failure) -> bool:
     """Whether a collective timed out. It is asked while a round is being ended, so the words of all
     other kinds are read only where these are found."""
     return _has_words_of(TIMED_OUT, _own_words(failure)) and kind_of(failure) == TIMED_OUT
+
+
+def sounds_timed_out(text: str) -> bool:
+    """Whether such words are anywhere in a text."""
+    return _has_words_of(TIMED_OUT, text)
 
 
 def own_cause(text: str) -> bool:

@@ -14,7 +14,7 @@ Rules
 5. With each `forget_s` in which nothing is said against a host, one stay is forgotten; the row of
    rounds, too.
 6. A job never waits for nodes because of this: where too few would be left, those whose time is
-   over soonest take part (`core.coordinator.quarantine` sees to that, and says so).
+   over soonest take part (`core.features.quarantine` sees to that, and says so).
 
 The intuition: a bad machine (a card that falls off the bus, a full disk) takes one restart after
 the other, and the budget is the whole job's. If failures struck by chance, three in a row on one

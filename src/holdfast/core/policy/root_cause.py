@@ -3,7 +3,8 @@
 Rules
 1. A worker that we stopped is *stopped*, however it ended.
 2. A worker that ended with the symptom of a lost peer is a *victim*, of a failure without
-   that symptom if there is one, else of the first that was observed.
+   that symptom if there is one, else of the only one that has it from elsewhere than a collective,
+   else of the first that was observed.
 3. Of what remains, the one that was observed first is named. It is "first observed", not
    "guilty": that is all that an observer can know.
 4. Where all that failed lost a peer, or waited for one until the time was over or the whole job
@@ -12,9 +13,8 @@ Rules
 5. The certainty is told with its reason: *certain* where nobody else failed on its own, or all in
    the same way; *likely* where one was first of several, or was the only one with an error of
    its own; *unclear* where all that is known are symptoms.
-6. Ranks whose collective timed out came to it. To blame is one that did not come: the one that a
-   monitored barrier names, else the one that was found in no collective, or alone at its place,
-   when the round ended, else one that had not failed by then.
+6. Of a collective that timed out, another rank is to blame than those that failed
+   (`core.policy.absence`).
 
 The symptom is read from the text that the worker left, because there is no other place
 to read it from: libraries report a peer's death as a connection error of their own.
@@ -72,10 +72,20 @@ def name(failures: Iterable[Failure]) -> Cause | None:
     if not own:
         return None
     clean = [failure for failure in own if not lost_a_peer(failure)]
-    first = clean[0] if clean else own[0]
+    first = clean[0] if clean else _in_no_collective(own) or own[0]
     victims = tuple(f for f in own if f is not first and lost_a_peer(f))
     also_failed = tuple(f for f in own if f is not first and not lost_a_peer(f))
     return Cause(first, also_failed, victims, stopped)
+
+
+def _in_no_collective(lost: Iterable[Failure]) -> Failure | None:
+    """Of those that lost a connection, the only one that did so elsewhere than in a collective."""
+    from holdfast.core.policy.stacks import place_of_error
+
+    places = [(one, place_of_error(one.error.traceback)) for one in lost]
+    known = [(one, place) for one, place in places if place is not None]
+    outside = [one for one, place in known if not place.in_collective]
+    return outside[0] if len(outside) == 1 < len(known) else None
 
 
 def lost_a_peer(failure: Failure) -> bool:
@@ -90,11 +100,12 @@ def lost_a_peer(failure: Failure) -> bool:
 
 def summary(cause: Cause) -> str:
     """What ended a round, in a few words: the failure that came first, and whose doing it was."""
-    first, absent = cause.first, culprit(cause)
-    if absent is None or absent is first:
+    first = cause.first
+    if _missed_somebody(first) or lost_a_peer(first) or not waited_in_vain(first):
         return describe(first)
-    place = f": it was {absent.place}" if absent.place else ""
-    return f"rank {absent.rank} on {absent.host} did not come to a collective{place}"
+    from holdfast.core.policy import absence
+
+    return absence.summary(cause) or describe(first)
 
 
 def describe(failure: Failure) -> str:
@@ -158,11 +169,17 @@ def blame(cause: Cause) -> Blame:
             return Blame(kinds.EXTRA_STEP, who, "likely", cut(why))
         end = first.ended_before[0]
         missed = [first, *(one for one in cause.also_failed if _missed_somebody(one))]
-        why = f"{early_ends(first)}, and {_ranks([*missed, *cause.victims])} waited for it in vain"
+        others = ranks_in_words([*missed, *cause.victims])
+        why = f"{early_ends(first)}, and {others} waited for it in vain"
         who = f"rank {end.rank}{f' on {end.host}' if end.host else ''}"
         return Blame(kinds.ENDED_EARLY, who, "likely", cut(why))
     if lost_a_peer(first):
-        why = "all that failed only lost a connection; it was the first that was seen"
+        if _in_no_collective(cause.failed) is first:
+            others = ranks_in_words(cause.victims)
+            why = f"it was in no collective, in which {others} lost a connection"
+            return Blame(kinds.EXCEPTION, who, "likely", cut(why))
+        lost = f"all that failed only lost a connection{_to_whom(cause)}"
+        why = cut(f"{lost}; it was the first that was seen")
         return Blame(kinds.LOST_PEER, who, "unclear", why)
     kind = kinds.kind_of(first)
     if kind == kinds.RUN_TIME:
@@ -170,16 +187,32 @@ def blame(cause: Cause) -> Blame:
     if kind == kinds.COLLECTIVES:
         return _blame_for_collectives(cause)
     if kind == kinds.TIMED_OUT:
-        return _blame_for_absence(cause)
+        from holdfast.core.policy import absence
+
+        return absence.blame(cause)
     certainty, why = _certainty(cause)
     may_differ = kind in (kinds.EXCEPTION, kinds.MISSING_MODULE) or kind in kinds.NATIVE
-    if may_differ and not cause.also_failed:
-        from holdfast.core.policy.versions import difference
+    if may_differ:
+        from holdfast.core.policy.versions import difference, odd_host
 
-        differs = difference(first, (*cause.victims, *cause.stopped))
-        if differs:
-            return Blame(kinds.VERSIONS, who, "likely", cut(f"{differs}; {why}"))
+        if not cause.also_failed:
+            differs = difference(first, cause.everybody)
+            if differs:
+                return Blame(kinds.VERSIONS, who, "likely", cut(f"{differs}; {why}"))
+        elif (odd := odd_host(cause.everybody)) is not None:
+            who = f"rank {odd[0].rank} on {odd[0].host}"
+            return Blame(kinds.VERSIONS, who, "likely", cut(f"{odd[1]}; {why}"))
     return Blame(kind, who, certainty, cut(why))
+
+
+_PEER = re.compile(r"peer \[?([0-9a-fA-F.:]{2,45}[0-9a-fA-F])\]?(?::\d+)?")
+
+
+def _to_whom(cause: Cause) -> str:
+    """The peer's address, where all that name one name the same."""
+    texts = (one.error.message or one.stderr_tail for one in cause.failed)
+    named = {found[1] for text in texts for found in _PEER.finditer(text)}
+    return f" to {named.pop()}" if len(named) == 1 else ""
 
 
 def _blame_for_collectives(cause: Cause) -> Blame:
@@ -199,12 +232,13 @@ def _blame_for_collectives(cause: Cause) -> Blame:
 
 def culprit(cause: Cause) -> Failure | None:
     """The failure that the cause singles out; None where it may be any of several."""
-    if lost_a_peer(cause.first):
+    if lost_a_peer(cause.first) or _missed_somebody(cause.first):
         return None
     if not waited_in_vain(cause.first):
         return cause.first
-    absent = _absent(cause)
-    return absent[0] if len(absent) == 1 else None
+    from holdfast.core.policy.absence import absence
+
+    return absence(cause).culprit
 
 
 def waited_in_vain(failure: Failure) -> bool:
@@ -214,42 +248,6 @@ def waited_in_vain(failure: Failure) -> bool:
     from holdfast.core.policy.kinds import is_timed_out
 
     return is_timed_out(failure)
-
-
-def _absent(cause: Cause) -> tuple[Failure, ...]:
-    """Ranks that may not have come to a collective, by what is known best (rule 6)."""
-    from holdfast.core.policy.collectives import absent_ranks
-
-    named = absent_ranks(cause.failed)
-    located = [one for one in cause.everybody if one.place]
-    places = [one.place for one in located]
-    alone = [one for one in located if places.count(one.place) == 1]
-    return (
-        tuple(one for one in cause.everybody if one.rank in named)
-        or tuple(one for one in located if not one.in_collective)
-        or (tuple(alone) if len(alone) == 1 and len(located) > 1 else cause.stopped)
-    )
-
-
-def _blame_for_absence(cause: Cause) -> Blame:
-    """A collective timed out: those that failed came to it, so another rank is to blame."""
-    from holdfast.core.policy.kinds import TIMED_OUT
-
-    first, absent = cause.first, _absent(cause)
-    came = [
-        one
-        for one in cause.everybody
-        if one not in absent and (one.in_collective or one not in cause.stopped)
-    ]
-    why = f"{_ranks(came or [first])} waited in a collective until the time was over"
-    if not absent:
-        return Blame(TIMED_OUT, f"rank {first.rank} on {first.host}", "unclear", cut(why))
-    if len(absent) > 1:
-        who = f"one of {_ranks(list(absent))}"
-        return Blame(TIMED_OUT, who, "unclear", cut(f"{why}; these had not failed"))
-    who = f"rank {absent[0].rank} on {absent[0].host}"
-    where = f"it was {absent[0].place}" if absent[0].place else "only it had not failed"
-    return Blame(TIMED_OUT, who, "likely", cut(f"{why}; {where}"))
 
 
 def _certainty(cause: Cause) -> tuple[Certainty, str]:
@@ -275,7 +273,7 @@ def _certainty(cause: Cause) -> tuple[Certainty, str]:
 
 def _first_of_several(first: Failure, others: tuple[Failure, ...]) -> tuple[Certainty, str]:
     if all(_likeness(one) == _likeness(first) for one in others):
-        return "certain", f"{_ranks(list(others))} failed in the same way"
+        return "certain", f"{ranks_in_words(others)} failed in the same way"
     last = max(one.observed_at for one in others)
     nearest = min(one.observed_at for one in others) - first.observed_at
     several = f"{len(others) + 1} ranks failed within {max(last - first.observed_at, 0.1):.1f} s"
@@ -288,9 +286,9 @@ def _what_then(cause: Cause) -> str:
     """What became of the others."""
     parts = []
     if cause.victims:
-        parts.append(f"{_ranks(list(cause.victims))} lost a connection")
+        parts.append(f"{ranks_in_words(cause.victims)} lost a connection")
     if cause.stopped:
-        parts.append(f"{_ranks(list(cause.stopped))} ran until stopped")
+        parts.append(f"{ranks_in_words(cause.stopped)} ran until stopped")
     return f"; {' and '.join(parts)}" if parts else ""
 
 
@@ -300,7 +298,7 @@ def _likeness(failure: Failure) -> tuple[object, ...]:
     return (re.sub(r"\d+", "#", line),) if line else (failure.status,)
 
 
-def _ranks(failures: list[Failure]) -> str:
+def ranks_in_words(failures: Iterable[Failure]) -> str:
     ranks = sorted(one.rank for one in failures)
     if len(ranks) == 1:
         return f"rank {ranks[0]}"

@@ -2,7 +2,7 @@
 
 Rules
 1. The same signal within `SAME_FOR_S` of the one that counted is that one again: Slurm sends two at
-   a time limit, 2 ms apart, and a second one would mean "at once" (`core.node.draining`).
+   a time limit, 2 ms apart, and a second one would mean "at once" (`core.node`).
 2. SIGINT always counts: a person who presses Ctrl-C twice quickly means just that.
 """
 

@@ -2,7 +2,8 @@
 
 Rules
 1. A worker is where the innermost line of the user's own code is; what it is in is the innermost
-   function that was called from there. Wrappers that say nothing are passed over.
+   function that was called from there. Wrappers that say nothing are passed over. Where the user's
+   function called a library that is no collective, both are named.
 2. Workers at the same place are one group, whatever else differs in their stacks. The largest
    group comes first; of groups that are equally large, the one with the lowest rank.
 3. In a small group each rank is named, with its node where there are several: who is somewhere else
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -36,7 +38,7 @@ NAMED_MOST = 4
 
 SOCKET = "waiting for a socket"
 """What the kernel says of a worker that waits for a peer in a call of the system."""
-_FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)')
+_FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?),? in (?P<function>.*)')
 _THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-fA-F]+")
 _LIBRARY = re.compile(r"/site-packages/|/dist-packages/|/lib(64)?/python3[^/]*/|^<")
 _PACKAGE = re.compile(r"/site-packages/|/dist-packages/")
@@ -48,6 +50,8 @@ _EMPTY_NAMES = frozenset(
     {"wrapper", "wrapped", "inner", "_fn", "fn", "__call__", "decorate_context", "<lambda>",
      "_wrapped_call_impl", "_call_impl", "wait_for", "_wait", "__exit__", "__enter__"}
 )  # fmt: skip
+_UNTOLD = frozenset({"<module>", "<lambda>"})
+"""Functions of the user's own that have no name."""
 _COLLECTIVES = frozenset(
     {"all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "all_to_all",
      "all_to_all_single", "barrier", "monitored_barrier", "broadcast", "broadcast_object_list",
@@ -76,6 +80,8 @@ _HOMES = (
     _Home("/torch/distributed/fsdp/", "", "FSDP"),
     _Home("/torch/distributed/pipelining/", "", "pipeline"),
     _Home("/torch/distributed/distributed_c10d.py", "init_process_group", "init_process_group"),
+    _Home("/torch/distributed/distributed_c10d.py", "new_group", "new_group"),
+    _Home("/torch/distributed/distributed_c10d.py", "split_group", "split_group"),
     _Home("/torch/utils/data/dataloader.py", "", "DataLoader", collective=False),
 )
 _PASSED_ON = re.compile(r"/torch/(?:distributed/|_ops\.py$|utils/_contextlib\.py$)")
@@ -118,9 +124,13 @@ class StackPlace(Struct, frozen=True):
 
     @property
     def in_collective(self) -> bool:
-        """Whether it waits for other ranks, or may do so unseen (rule 5)."""
-        by_name = self.function in _COLLECTIVES | _HIDDEN
-        return by_name or (self.kernel == SOCKET and "." not in self.function)
+        """Whether it waits for other ranks, by the name of the function (rule 5)."""
+        return self.function in _COLLECTIVES | _HIDDEN
+
+    @property
+    def may_be_in_collective(self) -> bool:
+        """Whether it may wait for them unseen: in native code, over a socket."""
+        return self.in_collective or (self.kernel == SOCKET and "." not in self.function)
 
     def shortly(self) -> str:
         """As part of a sentence: "in load_batch at data.py:88"."""
@@ -132,7 +142,7 @@ class StackPlace(Struct, frozen=True):
         if not self.function:
             none = "gives no stack" if is_one else "give no stack"
             return f"{be} {self.kernel}" if self.kernel else none
-        if self.waits or self.in_collective:
+        if self.waits or self.may_be_in_collective:
             be = "waits" if is_one else "wait"
         about = f", {self.kernel}" if self.kernel else ""
         return f"{be} in {self.function} at {self.where}{about}"
@@ -156,10 +166,34 @@ def read_stack(text: str) -> tuple[StackFrame, ...]:
         if _THREAD.match(line):
             frames = []
         elif (found := _FRAME.fullmatch(line)) and len(frames) < FRAMES_MOST:
-            number = found["line"]
-            at = int(number) if number.isdecimal() and len(number) < 10 else 0
-            frames.append(StackFrame(found["file"], at, found["function"]))
+            frames.append(_frame_of(found))
     return tuple(frames)
+
+
+def read_traceback(text: str) -> tuple[StackFrame, ...]:
+    """The frames of an exception, innermost first: of the last one, where one followed another."""
+    _, _, last = text.rpartition("Traceback (most recent call last):")
+    found = [match for line in last.splitlines() if (match := _FRAME.fullmatch(line))]
+    return tuple(_frame_of(match) for match in reversed(found[-FRAMES_MOST:]))
+
+
+def place_of_error(traceback: str) -> StackPlace | None:
+    """Where an exception was raised; None where that is not told."""
+    frames, _, _ = traceback.rpartition("\n")
+    return _place_in(frames)
+
+
+@lru_cache(maxsize=64)
+def _place_in(frames: str) -> StackPlace | None:
+    """Of thousands of ranks most have the same frames."""
+    found = read_traceback(frames)
+    return place_of(WorkerStack(0, frames=found)) if found else None
+
+
+def _frame_of(found: re.Match[str]) -> StackFrame:
+    number = found["line"]
+    at = int(number) if number.isdecimal() and len(number) < 10 else 0
+    return StackFrame(found["file"], at, found["function"])
 
 
 def is_past_program(text: str) -> bool:
@@ -194,11 +228,18 @@ def grouped_by(found: Iterable[tuple[StackPlace, WorkerStack]]) -> tuple[StackGr
 
 def odd_one(groups: tuple[StackGroup, ...]) -> WorkerStack | None:
     """The rank that others wait for, as far as their stacks tell (rule 5)."""
-    absent = [group for group in groups if not group.place.in_collective]
+    absent = not_in_collective(groups)
     if absent and len(absent) < len(groups):
         return min(absent, key=lambda group: (len(group.stacks), group.stacks[0].rank)).stacks[0]
     alone = [group for group in groups if len(group.stacks) == 1]
     return alone[0].stacks[0] if len(alone) == 1 and len(groups) > 1 else None
+
+
+def not_in_collective(groups: tuple[StackGroup, ...]) -> list[StackGroup]:
+    """Those that do not wait for other ranks, as far as the place of all of them tells (rule 5)."""
+    if any(group.place.in_collective for group in groups):
+        return [group for group in groups if not group.place.in_collective]
+    return [group for group in groups if not group.place.may_be_in_collective]
 
 
 def in_words(groups: tuple[StackGroup, ...]) -> str:
@@ -219,7 +260,10 @@ def place_of(stack: WorkerStack) -> StackPlace:
     inside = frames if last is None else frames[: last + 1]
     at = inside[0] if last is None else frames[last]
     where = f"{_short(at.file.rpartition('/')[2])}:{at.line}"
-    return StackPlace(_short(_function_of(inside)), where, stack.kernel)
+    place = StackPlace(_short(_function_of(inside)), where, stack.kernel)
+    if last is None or place.in_collective or at.function in {place.function, *_UNTOLD}:
+        return place
+    return StackPlace(place.function, f"{where} ({_short(at.function)})", stack.kernel)
 
 
 def _function_of(inside: list[StackFrame]) -> str:

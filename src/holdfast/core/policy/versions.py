@@ -1,13 +1,14 @@
-"""Whether a worker that failed had other versions than all the others.
+"""Whether a worker that failed had other versions, or other arguments, than all the others.
 
 Each node tells what its workers had, as `name version, name version`, with what failed or was
 stopped there. A package counts only if all other nodes that have it have the same one: where every
-node differs, that is how the job is run.
+node differs, that is how the job is run. Where workers of several nodes failed, the one that is
+different has to differ from two at least.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.model import Failure
@@ -29,6 +30,13 @@ def difference(first: Failure, others: Iterable[Failure]) -> str:
         if len(elsewhere.get(name, ())) == 1 and version not in elsewhere[name]
     ]
     return f"{first.host} has {'; '.join(found[:TOLD])}" if found else ""
+
+
+def odd_host(failures: Sequence[Failure]) -> tuple[Failure, str] | None:
+    """Of several nodes whose workers failed: the first failure of the one that is different."""
+    nodes = {one.node: one for one in reversed(failures)}
+    found = [(one, words) for one in nodes.values() if (words := difference(one, failures))]
+    return found[0] if len(found) == 1 and len(nodes) > 2 else None
 
 
 def _read(listed: str) -> dict[str, str]:

@@ -99,7 +99,7 @@ class Ledger(Struct, frozen=True, omit_defaults=True):
     hosts: HostsKept = ()
     """On which rounds failed: some are kept out for a while."""
     limits: NodeLimits | None = None
-    """In place of what the nodes were started with (`core.coordinator.operating`)."""
+    """In place of what the nodes were started with (`core.features.commands`)."""
     restart: NameOrNone = ""
     """Who asked for the end of the round, in words; it may not have come yet."""
 

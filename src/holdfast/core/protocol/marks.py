@@ -2,7 +2,7 @@
 
 Rules
 1. Each node draws a secret at its start, which only a file of its user on its own machine holds
-   (`core.node.liveness_locks`). Its *mark*, a hash of that, is told when it greets.
+   (`core.policy.liveness_locks`). Its *mark*, a hash of that, is told when it greets.
 2. The marks of all members of a round, by their seats, make one short text, which is written down
    with the round. A member is told, with its seat, the few texts that lead from its own mark to
    that one (its *path*): as many as the number of members has digits in binary.

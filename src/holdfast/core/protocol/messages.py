@@ -4,7 +4,7 @@ Past tense: something a node tells. Imperative: something the coordinator asks f
 Everything that concerns a round carries its number; what names an older one is ignored.
 Whatever the coordinator says is sent under its term (`model.Term`).
 Each field has its bounds (`core.protocol.bounds`); who may say what of whom is in
-`core.coordinator.hearing`.
+`core.coordinator`.
 
 A connection may break at any time, so no single message may be needed for the truth: the
 first word on every connection (`NodeGreeted`) tells all that the node would have told, and
@@ -312,7 +312,7 @@ class RunRound(Record, frozen=True):
 
 
 EndingKind = Literal["failure", "loss", "drain", "newcomers", "asked"]
-"""Why a round ends (`core.coordinator.round.ENDINGS`)."""
+"""Why a round ends (`core.rounds.ENDINGS`)."""
 
 
 class StopRound(Record, frozen=True):
@@ -325,7 +325,7 @@ class StopRound(Record, frozen=True):
     goes_on: bool = False
     """Enough members are left who do not want to leave: the job is not at its end."""
     locate: bool = False
-    """Find out where each worker is before it is stopped (`core.node.locating`)."""
+    """Find out where each worker is before it is stopped (`core.features.hangs.node`)."""
     kind: EndingKind | None = None
     """What ended it; None for a round that is over already."""
 
@@ -386,7 +386,7 @@ class CloseJob(Record, frozen=True):
     outcome: Outcome
 
 
-# Requests about the job, and their answers (`core.coordinator.request_routing`). What is asked and
+# Requests about the job, and their answers (`core.features.requests`). What is asked and
 # what is answered are packed: who passes them on need not know what they say.
 
 

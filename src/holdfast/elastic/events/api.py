@@ -1,4 +1,4 @@
-"""What an event is: a name, who it is from, when, and what there is to say about it.
+"""Events: a name, a source, a time, and metadata.
 
 They are dataclasses, since callers compare them, `replace` them and turn them into
 dictionaries. Their JSON is an object of exactly their fields.
@@ -16,14 +16,14 @@ EventMetadataValue = str | int | float | bool | None
 
 
 class EventSource(str, Enum):  # noqa: UP042 - `str()` of it names the class, as callers know it
-    """Who tells of an event."""
+    """The source of an event."""
 
     AGENT = "AGENT"
     WORKER = "WORKER"
 
 
 class NodeState(str, Enum):  # noqa: UP042 - as above
-    """Where a node stands in its rendezvous."""
+    """The state of a node in its rendezvous."""
 
     INIT = "INIT"
     RUNNING = "RUNNING"

@@ -1,4 +1,4 @@
-"""Where events can go, by name.
+"""Destinations of events, by name.
 
 `null` and `dynamic_rendezvous` keep nothing, `console` writes to stderr. Any other name is
 looked for among what other packages have registered (`observe.event_handlers`).

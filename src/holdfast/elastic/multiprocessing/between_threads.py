@@ -24,7 +24,7 @@ _READ_BYTES = 65536
 
 
 class News:
-    """Tells whoever waits, in any thread, that it is worth another look."""
+    """Wakes waiting threads: it is worth another look."""
 
     def __init__(self) -> None:
         self._waiting: list[SimpleQueue[None]] = []

@@ -6,7 +6,7 @@ memory, functions of the main module. What it cannot pickle goes by value, with 
 `forkserver` does the same: a server that forks is what our zygote is.
 `fork` has the call in memory already. The process is made by our spawner in both cases.
 
-A worker has one socket to whoever started it. Its value goes through it, pickled; then it
+A worker has one socket to the process that started it. Its value goes through it, pickled; then it
 stays until the other end closes, which happens when all have returned: what one of them serves
 to others (a store, say) is there as long as anybody can use it.
 """
@@ -38,7 +38,7 @@ _CANNOT_PICKLE = (pickle.PicklingError, AttributeError, TypeError)
 
 
 class FunctionCall(Struct, frozen=True):
-    """What a worker is to do."""
+    """A worker's call."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
@@ -88,11 +88,11 @@ class Shipment(Struct, frozen=True):
 
     command: list[str]
     descriptors: tuple[int, ...]
-    """What the process is to have. They belong to the call, and must be open until it has."""
+    """Descriptors for the process. They belong to the call, and must be open until it has them."""
     numbers: tuple[int, ...]
-    """Where it finds them."""
+    """Their numbers there."""
     cargo: bytes
-    """What it reads first from its socket."""
+    """The first bytes on its socket."""
 
 
 class _Descriptor:
@@ -106,7 +106,7 @@ class _Descriptor:
 
 
 class _Packing:
-    """What `multiprocessing` asks, while it pickles, for the process that is to be."""
+    """The interface that `multiprocessing` expects while it pickles for a new process."""
 
     DupFd = _Descriptor
 

@@ -24,19 +24,27 @@ import signal
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct
 
 from holdfast.elastic.multiprocessing import calls, forking, warm_plan, zygote_pool
 from holdfast.elastic.multiprocessing.errors import ProcessFailure
-from holdfast.elastic.multiprocessing.logs_specs import LogsSpecs
-from holdfast.elastic.multiprocessing.numa_options import processor_sets
-from holdfast.elastic.multiprocessing.result import RunProcsResult
+from holdfast.elastic.multiprocessing.logs_specs import LogsDest, LogsSpecs
 from holdfast.elastic.multiprocessing.signals import held_back, raise_on_signals
 from holdfast.elastic.multiprocessing.started_processes import Exit, Start, StartedProcesses
-from holdfast.elastic.multiprocessing.streams import StreamPlans
 from holdfast.processes.environment import without_secrets
+from holdfast.processes.output.stream_plans import (
+    StreamPlan,
+    WorkerIdentity,
+    filtered_files,
+    kept_files,
+    pipe_bytes,
+    place_in,
+)
 from holdfast.processes.spawner_process import SpawnerProcess
-from holdfast.processes.stdlib_only.private_messages import Execute, ForkYourself
+from holdfast.processes.stdlib_only.private_messages import Execute, ForkCall
 
 __all__ = ["MultiprocessContext", "PContext", "RunProcsResult", "SubprocessContext"]
 
@@ -46,6 +54,66 @@ HOOKS_OF_PYTORCH = {"_start", "_poll", "_close"}
 """By which its contexts are extended; there is nothing here that would call them."""
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass
+class RunProcsResult:
+    """The result of the processes, by local rank.
+
+    `return_values` is empty where one failed. `stdouts` and `stderrs` are paths, empty where
+    the stream was not kept.
+    """
+
+    return_values: dict[int, Any] = field(default_factory=dict)
+    failures: dict[int, ProcessFailure] = field(default_factory=dict)
+    stdouts: dict[int, str] = field(default_factory=dict)
+    stderrs: dict[int, str] = field(default_factory=dict)
+
+    def is_failed(self) -> bool:
+        return len(self.failures) > 0
+
+
+class StreamPlans(Struct, frozen=True):
+    """The plans of all processes of one context."""
+
+    name: str
+    nprocs: int
+    destination: LogsDest
+    prefixes: dict[int, str]
+    """By local rank; for those not named, `[<name><local rank>]:`."""
+    filters: dict[int, list[str]]
+    """Words of which a line to be copied has one, for stdout (1) and stderr (2)."""
+
+    def make_files(self) -> None:
+        """Start every file empty: what an earlier start left is not of this one."""
+        kept = kept_files(self.destination)
+        for path in (*kept, *self.filtered_files().values()):
+            with open(path, "wb"):
+                pass
+
+    def filtered_files(self) -> dict[int, str]:
+        """The files for copies of lines that match, by stream."""
+        wanted = [number for number, words in self.filters.items() if words]
+        return filtered_files(self.destination, wanted)
+
+    def of(self, local_rank: int, number: int) -> StreamPlan | None:
+        """The plan of one stream; None where it is this process's own."""
+        place = place_in(self.destination, local_rank, number)
+        if place.file is None:
+            return None
+        prefix = self.prefixes.get(local_rank, f"[{self.name}{local_rank}]:")
+        return StreamPlan(
+            number=number,
+            file=place.file,
+            direct=place.direct,
+            to_console=place.shown,
+            prefix_template=_template(prefix),
+            prefix_on_console=True,
+            pass_through=False,
+            filters=() if place.direct else tuple(map(os.fsencode, self.filters[number])),
+            pipe_bytes=pipe_bytes(self.nprocs),
+            identity=WorkerIdentity(local_rank, local_rank, self.name, self.nprocs),
+        )
 
 
 class PContext(ABC):
@@ -200,7 +268,7 @@ class PContext(ABC):
 
     @abstractmethod
     def _return_value(self, local_rank: int) -> Any:
-        """What the process of a rank returned; all have ended well."""
+        """The value that the process of a rank returned; all have ended well."""
 
     def _finish(self) -> RunProcsResult:
         """End what still runs, and say what came of it."""
@@ -236,7 +304,7 @@ class PContext(ABC):
             failure.message = ended.error
         return failure
 
-    def _start_of(self, local_rank: int, request: Execute | ForkYourself) -> Start:
+    def _start_of(self, local_rank: int, request: Execute | ForkCall) -> Start:
         return Start(
             local_rank=local_rank,
             request=request,
@@ -362,7 +430,7 @@ class MultiprocessContext(PContext):
         paths = {1: self.stdouts[local_rank], 2: self.stderrs[local_rank]}
         own = [number for number, path in paths.items() if path]
         cpus = self._processor_sets[local_rank]
-        request = ForkYourself(name=self._name_of(local_rank), cpus=cpus, own_streams=own)
+        request = ForkCall(name=self._name_of(local_rank), cpus=cpus, own_streams=own)
         start = self._start_of(local_rank, request)
         starts.append(start)
         start.ends = forking.reply_pair()
@@ -409,3 +477,32 @@ def _check_command(command: str, environment: dict[str, str]) -> None:
         if os.path.exists(command) and os.path.dirname(command):
             raise PermissionError(13, "it cannot be executed", command)
         raise FileNotFoundError(2, "there is no such command", command)
+
+
+def _template(prefix: str) -> str:
+    """A prefix is as it should be, but for the pid, which nobody knew."""
+    return prefix.replace("$", "$$").replace("$${pid}", "${pid}")
+
+
+def processor_sets(options: Any, nprocs: int) -> list[tuple[int, ...] | None]:
+    """The CPUs of each local rank; None: any.
+
+    `options` are PyTorch's `NumaOptions` (or any object with their fields), or the name of a mode
+    of `processes.host.numa`. Raises `RuntimeError` where it cannot be done, unless the options say
+    to go on without.
+    """
+    if options is None:
+        return [None] * nprocs
+    from holdfast.core.protocol.errors import UsageError
+    from holdfast.processes.host import numa
+
+    mode = getattr(options, "affinity_mode", options)
+    binding = str(getattr(mode, "value", mode))
+    try:
+        return list(numa.plan(binding, nprocs, devices=numa.cuda_devices(os.environ)))
+    except UsageError as error:
+        words = f"{error}; {error.hint}".replace("--numa-binding", "numa_options")
+        if not getattr(options, "should_fall_back_if_binding_fails", False):
+            raise RuntimeError(words) from error
+        logger.warning("the processes run on any CPU, as the options allow: %s", words)
+        return [None] * nprocs

@@ -24,7 +24,7 @@ from multiprocessing.process import BaseProcess
 from holdfast.processes.spawner import spawner
 from holdfast.processes.spawner_process import SpawnerProcess, run_spawner
 from holdfast.processes.stdlib_only import linux, private_names
-from holdfast.processes.stdlib_only.private_messages import ForkYourself, Message
+from holdfast.processes.stdlib_only.private_messages import ForkCall, Message
 
 _starting = threading.Lock()
 """Else a spawner could inherit another's socket, and hold it open after that one's end."""
@@ -55,7 +55,7 @@ def reply_pair() -> tuple[socket.socket, socket.socket]:
 
 
 def fork_spawner(calls: dict[str, BaseProcess]) -> SpawnerProcess:
-    """A spawner that can fork these calls, by name, when it is asked to `ForkYourself`."""
+    """A spawner that can fork these calls, by name, when it is asked to `ForkCall`."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()  # Else each copy would write it again.
@@ -94,7 +94,7 @@ def _let_go() -> None:
 
     Those at the other end must see the end of this process, and this process theirs.
     """
-    global _starting  # noqa: PLW0603 - a lock of its own, since whoever had that one is not here
+    global _starting  # noqa: PLW0603 - a lock of its own: the thread that had that one is not here
     _starting = threading.Lock()
     kept = [theirs for thread, theirs in _own_fork if thread == threading.get_ident()]
     for one in list(_not_for_forks):
@@ -128,13 +128,13 @@ def _spawner_of_calls(calls: dict[str, BaseProcess]) -> type[spawner.Spawner]:
         """A spawner that can also fork itself to carry out a call."""
 
         def do(self, request: Message, descriptors: list[int]) -> None:
-            if isinstance(request, ForkYourself):
+            if isinstance(request, ForkCall):
                 become = partial(self.become_call, request, descriptors)
                 self.fork_worker(request.name, become, descriptors)
             else:
                 super().do(request, descriptors)
 
-        def become_call(self, request: ForkYourself, descriptors: list[int], parent: int) -> None:
+        def become_call(self, request: ForkCall, descriptors: list[int], parent: int) -> None:
             code = 125
             try:
                 self.let_go()

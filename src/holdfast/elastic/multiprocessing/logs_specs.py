@@ -1,4 +1,4 @@
-"""Where the output and the errors of processes go.
+"""Destinations for the output and the errors of processes.
 
 A `LogsSpecs` is asked once for each start of a group: given the variables of its processes,
 `reify` says where every stream goes, makes the folders, and sets `TORCHELASTIC_ERROR_FILE`.
@@ -45,7 +45,7 @@ class LogsDest:
 
 
 class LogsSpecs(ABC):
-    """What is wished for: streams to keep in files, to keep and show, and ranks to show."""
+    """The user's wishes: streams to keep in files, to keep and show, and ranks to show."""
 
     def __init__(
         self,

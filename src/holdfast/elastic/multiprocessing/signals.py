@@ -1,6 +1,6 @@
 """Signals to the process that waits for others: they arrive as an exception.
 
-Whoever waits catches `SignalException` and closes with its `sigval`, so that the processes
+The waiting code catches `SignalException` and closes with its `sigval`, so that the processes
 get the same signal. What is caught is named by `TORCHELASTIC_SIGNALS_TO_HANDLE`.
 
 An exception that comes between any two lines would leave behind what the first of them took and
@@ -33,7 +33,7 @@ class SignalException(Exception):
 
 
 class held_back:  # noqa: N801 - used as a statement: `with held_back():`
-    """What comes meanwhile raises at the end of the block, in the main thread only."""
+    """Hold signals back: they raise at the end of the block, in the main thread only."""
 
     def __enter__(self) -> None:
         if threading.current_thread() is threading.main_thread():

@@ -3,7 +3,7 @@
 Rules
 1. All that happens to the processes happens on the loop; other threads ask it (`ThreadCalls`), are
    told (`News`), and hold no lock that it needs. So any thread may wait or close, several at once
-   too, also in a signal handler, and whoever is interrupted has left nothing half done.
+   too, also in a signal handler, and the code that it interrupts has left nothing half done.
 2. The thread lives as long as there is something to watch: it ends when the spawner has, by
    itself once all processes have ended, or because of `close`. All that was opened for the
    processes is its own from its first line on, and closed at its last.
@@ -32,7 +32,7 @@ from holdfast.elastic.multiprocessing.warming import Warming, forked, in_parts, 
 from holdfast.elastic.multiprocessing.zygote_pool import PooledSpawner
 from holdfast.processes.output.console import Console
 from holdfast.processes.output.log_files import LogFile
-from holdfast.processes.output.output import StreamPlan, Surroundings, open_planned
+from holdfast.processes.output.output import StreamContext, StreamPlan, open_planned
 from holdfast.processes.process_group import GroupMember, ProcessGroup
 from holdfast.processes.spawner.spawner import close_all
 from holdfast.processes.spawner_process import SpawnerProcess
@@ -42,10 +42,10 @@ from holdfast.runtime.thread_calls import ThreadCalls
 
 NOT_MADE = 126
 LOST = -9
-"""How those end whose spawner was killed: the kernel sees to it."""
+"""The exit code of processes whose spawner was killed: the kernel kills them."""
 CONSOLE_PATIENCE_S = 10.0
 STUCK_AFTER_S = 30.0
-"""How long after SIGKILL a process is waited for: one that is stuck in the kernel stays."""
+"""The wait for a process after SIGKILL: one that is stuck in the kernel stays."""
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class Start(Struct):
     """One process to be started."""
 
     local_rank: int
-    request: messages.Execute | messages.ForkYourself
+    request: messages.Execute | messages.ForkCall
     reads_our_stdin: bool
     stdout: StreamPlan | None
     stderr: StreamPlan | None
@@ -65,9 +65,9 @@ class Start(Struct):
     """Of the line to a function: ours, and the worker's, which is among the given."""
 
     def standard_input(self) -> int:
-        """What the process reads, for the request that starts it."""
+        """A descriptor for the standard input of the process."""
         if self.reads_our_stdin:
-            with contextlib.suppress(OSError):  # Whoever started this process closed it.
+            with contextlib.suppress(OSError):  # It was closed before this process started.
                 return os.dup(0)
         return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
@@ -78,7 +78,7 @@ class Start(Struct):
 
 
 class Exit(Struct, frozen=True):
-    """How a process ended. `code` is minus the signal's number where one ended it."""
+    """The end of a process. `code` is minus the signal's number where one ended it."""
 
     local_rank: int
     pid: int
@@ -193,7 +193,7 @@ class StartedProcesses:
 
     def _open(self, name: str, start: Start) -> None:
         """All that it takes to start one, so that it can be asked for."""
-        surroundings = Surroundings(self._console, self._loop, self._filters, object())
+        surroundings = StreamContext(self._console, self._loop, self._filters, object())
         streams = open_planned(start.stdout, start.stderr, surroundings)
         descriptors = self._group.add(name, streams)
         try:
@@ -236,7 +236,7 @@ class StartedProcesses:
             close_all(self._given.pop(name))
 
     def _own_descriptor(self, number: int) -> int:
-        """Where to show a stream: ours, if Python's is that one; else Python's, by a pipe."""
+        """The descriptor that shows a stream: ours, if Python's is that one; else a pipe to it."""
         stream = self._streams[number - 1]
         with contextlib.suppress(AttributeError, OSError, ValueError):
             if stream is None or stream.fileno() == number:
@@ -274,7 +274,7 @@ class StartedProcesses:
         if not self._is_ending:
             self._is_ending = True
             is_kept = self._warming is not None and self._warming.is_worth_keeping
-            self._group.request(messages.Kill() if is_kept else messages.EndYourself())
+            self._group.request(messages.Kill() if is_kept else messages.Shutdown())
             self._loop.call_later(STUCK_AFTER_S, self._give_up)
 
     def _give_up(self) -> None:
@@ -329,7 +329,7 @@ class StartedProcesses:
         if self._warming is not None and self._warming.is_worth_keeping:
             self._is_gone = self._is_kept = True
         else:
-            self._group.request(messages.EndYourself())
+            self._group.request(messages.Shutdown())
 
     def spawner_ended(self, how: str) -> None:
         self._is_gone = True

@@ -36,7 +36,7 @@ Filter = Callable[[str], bool]
 
 
 def _everything(line: str) -> bool:
-    """What is shown unless a filter is given."""
+    """The filter unless one is given."""
     return True
 
 

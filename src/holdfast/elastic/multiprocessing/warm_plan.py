@@ -30,7 +30,7 @@ from holdfast.processes.zygote import function_imports, preload
 from holdfast.processes.zygote.module_path import installed_folders
 
 OUR_OWN = ("holdfast", "msgspec", "cloudpickle")
-"""What every worker imports for our sake, and soon has."""
+"""Packages that every worker imports for our sake, quickly."""
 FIRST = "from multiprocessing.spawn import spawn_main"
 BEFORE_THE_FUNCTION = "import holdfast.elastic.multiprocessing.calls"
 READ_UNSEEN = (
@@ -42,7 +42,7 @@ STATUS = ("Umask", "Uid", "Gid", "Groups", "SigBlk", "SigIgn", "Cpus_allowed", "
 
 
 class WarmPlan(Struct, frozen=True):
-    """What a zygote for certain functions is like."""
+    """The specification of a zygote for certain functions."""
 
     interpreter: str
     options: tuple[str, ...]
@@ -51,7 +51,7 @@ class WarmPlan(Struct, frozen=True):
     sets: tuple[str, ...]
     """Variables that the function may set."""
     environment: dict[str, str]
-    """What all workers have in common, now and after a restart."""
+    """Variables that all workers have in common, now and after a restart."""
     per_worker: tuple[str, ...]
     always_set: tuple[str, ...]
     sys_path: tuple[str, ...]
@@ -72,7 +72,7 @@ def plan(
     envs: dict[int, dict[str, str]],
     command: list[str],
 ) -> WarmPlan | None:
-    """What to prepare, or None where workers are to be started one by one."""
+    """The plan, or None where workers are to be started one by one."""
     if environment.forbids_warm(os.environ):
         return None
     try:
@@ -125,7 +125,7 @@ def _options(command: list[str]) -> tuple[str, ...] | None:
 
 
 def _same_in_all(envs: dict[int, dict[str, str]]) -> dict[str, str]:
-    """What all have, and will have after a restart too."""
+    """The variables that all have, and will have after a restart too."""
     first, *others = envs.values()
     return {
         name: value
@@ -171,7 +171,7 @@ def _own_folders(path: tuple[str, ...], steps: tuple[str, ...]) -> tuple[str, ..
 
 
 def _process_state(main: tuple[str, str] | None, path: tuple[str, ...]) -> tuple[object, ...]:
-    """What a process inherits, and what may have been installed or edited meanwhile."""
+    """Inherited state, and the identity of what may have been installed or edited meanwhile."""
     known = installed_folders()
     places = [*(main or ())[:1], *(entry for entry in path if entry in known)]
     limits = tuple(

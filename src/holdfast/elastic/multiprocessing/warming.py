@@ -1,4 +1,4 @@
-"""How the processes of one context come to be forked from a zygote.
+"""Forking the processes of one context from a zygote.
 
 Rules
 1. A zygote is a help, never a condition: one that is late, unfit or lost means that processes
@@ -23,7 +23,7 @@ from holdfast.runtime.loop import Cancellable, EventLoop
 
 MOST_ATTEMPTS = 8
 LONGEST_S = 120.0
-"""How long workers wait for a zygote before they are started without."""
+"""The wait for a zygote before workers are started without."""
 WORKERS_PER_REQUEST = 60
 DESCRIPTORS_PER_REQUEST = 240
 
@@ -68,7 +68,7 @@ class Warming:
         return was_pending
 
     def said(self, message: messages.Message) -> None:
-        """What the spawner says that is about no process."""
+        """Take a message of the spawner that is about no process."""
         if isinstance(message, messages.SpawnerIsUp):
             self.pooled.spawner_pid = message.pid
         elif isinstance(message, messages.OfZygote) and not self._is_lost:

@@ -27,7 +27,7 @@ MOST_FINDINGS = 100
 
 @dataclass
 class Findings:
-    """What was found out about a plan by carrying it out."""
+    """Knowledge about a plan that was gained by carrying it out."""
 
     steps: tuple[str, ...]
     avoid: dict[str, str] = field(default_factory=dict)
@@ -103,7 +103,7 @@ def _hang_up() -> None:
 
 def _forget() -> None:
     """In a fork of this process: their sockets have been closed already."""
-    global _lock  # noqa: PLW0603 - whoever had that one is not here
+    global _lock  # noqa: PLW0603 - the thread that had that one is not here
     _lock = threading.Lock()
     _idle.clear()
 

@@ -1,4 +1,4 @@
-"""How nodes meet: handlers, their registry, and what they hand to an agent.
+"""The rendezvous of nodes: handlers, their registry, and what they hand to an agent.
 
 A handler is asked for the next rendezvous and answers when the nodes of the job have met, with
 a rank, a world size and a store that they share. Handlers of our own, and those that other

@@ -1,4 +1,4 @@
-"""What a rendezvous is made of, for those who write one and those who use one.
+"""The interfaces and errors of a rendezvous, for its authors and its users.
 
 RendezvousError                  the nodes did not meet
 ├── RendezvousClosedError        the job is over, and nobody meets any more
@@ -50,11 +50,11 @@ class RendezvousTimeoutError(RendezvousError):
 
 
 class RendezvousConnectionError(RendezvousError):
-    """What carries the rendezvous cannot be reached."""
+    """The backend of the rendezvous cannot be reached."""
 
 
 class RendezvousStateError(RendezvousError):
-    """What the rendezvous holds makes no sense."""
+    """The state of the rendezvous is damaged."""
 
 
 class RendezvousGracefulExitError(RendezvousError):
@@ -63,7 +63,7 @@ class RendezvousGracefulExitError(RendezvousError):
 
 @dataclass
 class RendezvousStoreInfo:
-    """Where the workers' own store is to be."""
+    """The address of the workers' own store."""
 
     MASTER_ADDR_KEY: ClassVar[str] = "MASTER_ADDR"
     MASTER_PORT_KEY: ClassVar[str] = "MASTER_PORT"
@@ -113,7 +113,7 @@ def _own_name() -> str:
 
 
 class RendezvousInfo:
-    """What came of a rendezvous: this node's rank among how many, and a store they share."""
+    """The result of a rendezvous: this node's rank among how many, and a store they share."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class RendezvousInfo:
 
     @property
     def store(self) -> Any:
-        """The store of the agents: of ours, of PyTorch's, or of whoever wrote the handler."""
+        """The store of the agents: ours, PyTorch's, or the handler's own."""
         return self._store
 
     @property
@@ -141,12 +141,12 @@ class RendezvousInfo:
 
     @property
     def world_size(self) -> int:
-        """How many nodes have met."""
+        """The number of nodes that have met."""
         return self._world_size
 
     @property
     def bootstrap_store_info(self) -> RendezvousStoreInfo | None:
-        """Where the workers' own store is to be."""
+        """The address of the workers' own store."""
         return self._bootstrap_store_info
 
 
@@ -179,7 +179,7 @@ class RendezvousHandler(ABC):
 
     @abstractmethod
     def num_nodes_waiting(self) -> int:
-        """How many nodes came too late for the present group and wait for the next."""
+        """The number of nodes that came too late for the present group and wait for the next."""
 
     @abstractmethod
     def get_run_id(self) -> str:
@@ -191,7 +191,7 @@ class RendezvousHandler(ABC):
 
 
 class RendezvousParameters:
-    """What a handler is made from. Settings of its own are further keywords."""
+    """The parameters of a handler. Settings of its own are further keywords."""
 
     def __init__(
         self,

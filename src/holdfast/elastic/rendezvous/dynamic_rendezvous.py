@@ -42,6 +42,7 @@ from holdfast.elastic.rendezvous.api import (
     RendezvousStoreInfo,
     RendezvousTimeoutError,
 )
+from holdfast.elastic.rendezvous.member_node import Seat
 from holdfast.elastic.rendezvous.membership import Membership, NotMet
 from holdfast.elastic.rendezvous.settings import (
     KEEP_ALIVE_ATTEMPTS,
@@ -51,7 +52,6 @@ from holdfast.elastic.rendezvous.settings import (
     job_config,
     settings_from,
 )
-from holdfast.elastic.rendezvous.shared_state import Seat
 from holdfast.elastic.rendezvous.store import CoordinatorStore, PrefixStore
 from holdfast.engine.secrets import Secrets, security_of
 from holdfast.registers.register import Register
@@ -66,7 +66,7 @@ __all__ = [
 ]
 
 GOODBYE_S = 1.0
-"""How long a node that just goes may take to say so."""
+"""The time in which a node that leaves says so."""
 Token = Any
 """Names a version of what a backend holds."""
 
@@ -287,7 +287,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
                 return RendezvousTimeoutError(str(error))
             case "succeeded" if error.stood_by:  # Others did the work meanwhile.
                 return RendezvousGracefulExitError(str(error))
-            case "succeeded":  # Whoever comes now wants work done that nobody does.
+            case "succeeded":  # A node that comes now wants work done that nobody does.
                 advice = "another run id, or this one in a minute, begins anew"
                 return RendezvousClosedError(f"{self._closed()}: {error}; {advice}")
         return RendezvousClosedError(str(error))

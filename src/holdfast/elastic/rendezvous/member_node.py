@@ -16,10 +16,15 @@ import logging
 import os
 import signal
 import socket
+import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from holdfast.core.node.io import (
+from msgspec import Struct
+
+from holdfast.core.node import NodeState, Phase, alive
+from holdfast.core.node_io import (
     AllGone,
     ClosingAsked,
     CoordinatorLost,
@@ -39,13 +44,11 @@ from holdfast.core.node.io import (
     Told,
     WorkerExited,
 )
-from holdfast.core.node.state import NodeState, Phase, alive
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.errors import HoldfastError
 from holdfast.core.protocol.messages import CloseJob, StandBy, ToNode
 from holdfast.core.protocol.model import Endpoint, ErrorDetail, ExitStatus, Outcome
-from holdfast.elastic.rendezvous.shared_state import Seat, SharedState
 from holdfast.engine.engine import Engine
 from holdfast.engine.network import Means, add_network
 from holdfast.engine.ports import Ports
@@ -59,14 +62,61 @@ from holdfast.runtime.thread_calls import ThreadCalls
 from holdfast.transport.tether_end import reset_tether
 
 if TYPE_CHECKING:
-    from holdfast.core.coordinator.bootstrap import Beginning
-    from holdfast.core.coordinator.liveness import Liveness
+    from holdfast.core.coordinator import Beginning, Coordinator
     from holdfast.core.election import ElectionEffect, ElectionEvent, ElectionState
 
 log = logging.getLogger(__name__)
 
 TROUBLE = (CoordinatorLost, LeaseRanOut)
-"""What is said of it is for everybody to see: the caller may have to wait long."""
+"""Events that are logged as warnings: the caller may have to wait long."""
+
+
+class Seat(Struct, frozen=True):
+    """This node's seat in a round."""
+
+    instance: int
+    """Of the job: another one may have a round of the same number."""
+    round: int
+    rank: int
+    size: int
+    master: Endpoint
+    """Held on the node of rank 0, for its workers."""
+    store: Endpoint
+    """The address of the round's key-value store."""
+
+
+class SharedState:
+    """State that other threads read; `changed` is held while it is changed."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.seat: Seat | None = None
+        self.is_wanted = False
+        """The round is over: another meeting is due once the workers are gone."""
+        self.is_in_touch = False
+        """There is a connection to the coordinator."""
+        self.outcome: Outcome | None = None
+        """The outcome of the node's part in the job; None while it lasts."""
+        self.was_told = False
+        """The coordinator has said that the job is over."""
+        self.stood_by = False
+        """It has said that the node takes over when a seat is free."""
+        self.problem = ""
+        """Why the node is at its end, other than by an outcome."""
+        self.said = ""
+        """The last sentence of the node or of its coordinator."""
+
+    def wait_for(self, holds: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until that is so; whether it is."""
+        with self.changed:
+            return self.changed.wait_for(holds, timeout_s)
+
+    def show(self, **news: object) -> None:
+        """Change these at once."""
+        with self.changed:
+            for name, value in news.items():
+                setattr(self, name, value)
+            self.changed.notify_all()
 
 
 class MemberNode:
@@ -176,13 +226,13 @@ class MemberNode:
         if isinstance(event, Told):
             self._note(event.message)
         self._level = logging.WARNING if isinstance(event, TROUBLE) else logging.INFO
-        if self.shared.is_in_touch != self.state.connected:
-            self.shared.show(is_in_touch=self.state.connected)
+        if self.shared.is_in_touch != self.state.link.connected:
+            self.shared.show(is_in_touch=self.state.link.connected)
 
     def began(self, at: float, beginning: Beginning) -> None:
         pass
 
-    def taken(self, at: float, liveness: Liveness) -> None:
+    def taken(self, at: float, liveness: Coordinator) -> None:
         liveness.taken.clear()
 
     def election(
@@ -261,7 +311,7 @@ class MemberNode:
         is_running = self.state.phase is Phase.RUNNING
         if is_running:
             self._end_workers(ExitStatus(), reason, for_good=True)
-        # In a round, too: whoever takes over before it is judged has not heard of the failure.
+        # In a round, too: a coordinator that takes over before it is judged has not heard of it.
         wish = "no further round is wanted" if is_running else reason
         self.ask_for_closing(f"{self.state.host}: {wish}")
         if not is_running:
@@ -289,9 +339,11 @@ class MemberNode:
         self._is_waiting = False
         given = effect.assignment
         store = self._engine.link.store_address if self._engine is not None else None
+        round = self.state.round
         assert store is not None, "a round was announced by nobody"
+        assert round is not None, "workers start in no round"
         seat = Seat(
-            self.state.instance,
+            round.instance,
             given.round,
             given.group_rank,
             given.group_size,

@@ -1,6 +1,6 @@
 """This node's place in a job whose workers somebody else runs.
 
-Whoever waits in `meet` gets the node's seat in a round; `is_wanted` says that the round is over,
+A caller of `meet` gets the node's seat in a round; `is_wanted` says that the round is over,
 until `meet` is called again, which says that none of the old workers is left. The node itself
 lives on a thread of its own (`member_node`).
 
@@ -24,19 +24,18 @@ import threading
 import time
 from functools import partial
 
-from holdfast.core.coordinator.ending import patience_s
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.errors import HoldfastError
 from holdfast.core.protocol.model import Outcome
-from holdfast.elastic.rendezvous.member_node import MemberNode
-from holdfast.elastic.rendezvous.shared_state import Seat, SharedState
+from holdfast.core.rounds import patience_s
+from holdfast.elastic.rendezvous.member_node import MemberNode, Seat, SharedState
 from holdfast.engine.secrets import Secrets
 from holdfast.registers.register import Register
 
 WITHOUT_CONTACT_S = 5.0
-"""How long an end waits for a coordinator that is out of reach."""
+"""The wait, at the end, for a coordinator that is out of reach."""
 FIRST_WORD_S = 1.0
-"""How much longer a seat is waited for: by then the node itself has given up, and says why."""
+"""Added to the wait for a seat: by then the node itself has given up, and says why."""
 
 
 class NotMet(HoldfastError):
@@ -69,7 +68,7 @@ class Membership(SharedState):
     @property
     def is_hosting(self) -> bool:
         """Whether this node is the coordinator."""
-        return self._node.state.hosting
+        return self._node.state.link.hosting
 
     def wait_until_wanted(self, timeout_s: float) -> bool:
         """Wait for `is_wanted`; whether it is."""
@@ -141,7 +140,7 @@ class Membership(SharedState):
         return self._go(timeout_s)
 
     def _go(self, timeout_s: float) -> bool:
-        """Wait for the end; whoever does not get there in time is cut off."""
+        """Wait for the end; a node that does not get there in time is cut off."""
         if threading.current_thread() is self._thread:
             timeout_s = 0.0
         deadline = time.monotonic() + timeout_s

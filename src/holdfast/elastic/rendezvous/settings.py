@@ -1,4 +1,4 @@
-"""How long the parts of a rendezvous may take, and what that means to a coordinator."""
+"""The time-outs of a rendezvous, and the job configuration that they make."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ KEEP_ALIVE_S, KEEP_ALIVE_ATTEMPTS = 5, 3
 READ_TIMEOUT_S = 60.0
 """PyTorch's too, of its backends that ask a server."""
 RESTARTS_MAX = 1_000_000
-"""How many restarts are allowed is counted by the agents."""
+"""No limit: the agents count restarts."""
 
 
 class RendezvousTimeout:
-    """How long each part of a rendezvous may take; all positive."""
+    """The time-outs of the parts of a rendezvous; all positive."""
 
     _DEFAULTS: ClassVar[dict[str, timedelta]] = {
         "join": timedelta(seconds=Timeouts().join_s),
@@ -55,7 +55,7 @@ class RendezvousTimeout:
 
     @property
     def last_call(self) -> timedelta:
-        """How long the first round waits for more nodes once there are enough."""
+        """The wait of the first round for more nodes once there are enough."""
         return self._last_call
 
     @property
@@ -83,7 +83,7 @@ class RendezvousSettings:
 
 
 def job_config(settings: RendezvousSettings, local_addr: str | None = None) -> JobConfig:
-    """What the settings mean to a coordinator. Restarts are the agents' to count."""
+    """The job configuration for these settings. Restarts are the agents' to count."""
     span = settings.timeout
     interval_s = settings.keep_alive_interval.total_seconds()
     chosen = {} if interval_s == KEEP_ALIVE_S else {"heartbeat_s": interval_s}

@@ -83,7 +83,7 @@ class Store(ABC):
 
     @abstractmethod
     def num_keys(self) -> int:
-        """How many keys there are, of every prefix."""
+        """The number of keys, of every prefix."""
 
     @abstractmethod
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
@@ -96,7 +96,7 @@ class Store(ABC):
     @property
     @abstractmethod
     def timeout(self) -> timedelta:
-        """How long a call may take, unless it says otherwise."""
+        """The time-out of a call, unless it says otherwise."""
 
     @abstractmethod
     def set_timeout(self, timeout: Span) -> None:

@@ -19,7 +19,7 @@ from holdfast.elastic.rendezvous.holdfast_rendezvous import handler_of_kind
 
 @cache
 def handler_maker() -> Callable[[Any], Any]:
-    """What PyTorch registers: a maker of handlers from its own parameters."""
+    """The entry point for PyTorch: a maker of handlers from its own parameters."""
     theirs = import_module("torch.distributed.elastic.rendezvous")
 
     class HoldfastHandler(DynamicRendezvousHandler, theirs.RendezvousHandler):  # type: ignore[misc, name-defined]

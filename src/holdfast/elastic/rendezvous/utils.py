@@ -1,4 +1,4 @@
-"""How endpoints and settings of a rendezvous are written."""
+"""Reading the endpoints and settings of a rendezvous."""
 
 from __future__ import annotations
 

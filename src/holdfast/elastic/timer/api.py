@@ -1,4 +1,4 @@
-"""What timers, their clients and their servers are; `expires` for user code.
+"""Timers, their clients and their servers; `expires` for user code.
 
 Rules
 - A timer belongs to a worker and a scope: a second one for the same scope replaces the first,
@@ -76,11 +76,11 @@ class TimerClient(ABC):
 
 
 class RequestQueue(ABC):
-    """Where a server gets requests from."""
+    """The source of a server's requests."""
 
     @abstractmethod
     def size(self) -> int:
-        """How many requests are there now: at least so many can be got."""
+        """The number of requests there now: at least so many can be got."""
 
     @abstractmethod
     def get(self, size: int, timeout: float) -> list[TimerRequest]:
@@ -150,7 +150,7 @@ class TimerServer(ABC):
                 self._stopping.wait(self._max_interval)
 
     def _run_watchdog(self) -> None:
-        """One turn: take what is there, or wait for it, and reap who is due."""
+        """One turn: take what is there, or wait for it, and reap the workers that are due."""
         batch = max(1, self._request_queue.size())
         self._take_in(self._request_queue.get(batch, self._wait_s()))
         if self._stopping.is_set():

@@ -4,7 +4,7 @@ Rules
 - A request is one line of JSON, short enough that the pipe takes it whole: requests of several
   workers are never mixed up. A line that means nothing is logged and dropped.
 - A timer that runs out ends the worker that took it, with the signal that it asked for. The
-  process that watches is never ended: whoever started the worker sees it die.
+  process that watches is never ended: the process that started the worker sees it die.
 - Nothing polls. The server waits for the next line, the next expiry or its end; what
   `get_last_progress_time` tells does not need it to wake up.
 - The pipe can be opened and written by this user only: a request ends processes.
@@ -35,9 +35,9 @@ from holdfast.runtime.thread_calls import ThreadCalls
 __all__ = ["FileTimerClient", "FileTimerRequest", "FileTimerServer"]
 
 SERVER_WAIT_S = 1.0
-"""How long a client waits for a server that is not there yet, or that does not read."""
+"""The wait of a client for a server that is not there yet, or that does not read."""
 LONGEST_WAIT_S = 1e6
-"""What the kernel takes for a time-out."""
+"""The longest time-out that the kernel takes."""
 logger = logging.getLogger(__name__)
 
 
@@ -243,7 +243,7 @@ class FileTimerServer:
         self._is_ending = True
 
     def _turn(self) -> None:
-        """Take what is in the pipe now, end who is due, and wait for the next."""
+        """Take what is in the pipe now, end the processes that are due, and wait for the next."""
         if self._is_ending:
             return  # In this very turn of the loop.
         self._busy_since = time.time()
@@ -329,4 +329,4 @@ def _parsed(line: bytes) -> FileTimerRequest | None:
 
 
 def _log_nothing(event: str, request: Any) -> None:
-    """Where nobody wants to know."""
+    """The callback where none is given."""

@@ -33,7 +33,7 @@ __all__ = ["LocalTimerClient", "LocalTimerServer", "MultiprocessingRequestQueue"
 
 
 WRITING_S = 1.0
-"""How long a write, or a death, is waited for: whoever was stopped does neither."""
+"""The wait for a write, or a death: a stopped process does neither."""
 
 
 class LocalTimerClient(TimerClient):

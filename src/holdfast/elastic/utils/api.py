@@ -42,7 +42,7 @@ def get_socket_with_port() -> socket.socket:
 
 
 class macros:  # noqa: N801 - the name that callers know
-    """What stands in an argument for something that only the worker's place decides."""
+    """Placeholders in arguments, for values that only the worker's place decides."""
 
     local_rank = "${local_rank}"
 

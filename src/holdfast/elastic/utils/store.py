@@ -5,8 +5,8 @@ Rules
    waits for its key. With `timeout` and `set_timeout` the time that is allowed here applies to
    it for as long as a call takes, and its own afterwards, also after an error.
 2. Keys are never removed: a prefix serves one meeting. A barrier counts arrivals under
-   `<prefix>/num_members`; the last to arrive sets `<prefix>/last_member`, and goes on: whoever
-   serves the store may be gone a moment later. For the same reason the others, where the store
+   `<prefix>/num_members`; the last to arrive sets `<prefix>/last_member`, and goes on: the
+   server of the store may be gone a moment later. For the same reason the others, where the store
    is the coordinator's, arrive and wait with one request. The keys and their values are
    PyTorch's, so that agents of both can meet in one store.
 3. What the store raises goes on to the caller. A barrier that knows its rank first tries to
@@ -34,7 +34,7 @@ Store = Any
 IS_SET = "<val_ignored>"
 MOST_NAMED = 16
 IN_VAIN = (RuntimeError, OSError, LookupError, HoldfastError)
-"""What a wait may raise: PyTorch's stores, a `TimeoutError`, those over etcd, and our own."""
+"""Errors of a wait: of PyTorch's stores, of those over etcd, and of our own."""
 
 
 @contextmanager
@@ -119,7 +119,7 @@ def values_of(store: Store, keys: Sequence[str]) -> list[bytes]:
 def _wait_after_arrival(
     store: Store, world_size: int, key_prefix: str
 ) -> Callable[[], None] | None:
-    """How to wait for everybody; None if everybody is here. We are counted in, or will be by it."""
+    """A call that waits for all; None if all are here. It counts us in, if that is not done yet."""
     if isinstance(store, CoordinatorStore):
         counter, last_member = _keys(key_prefix)
         return partial(store._arrive, counter, world_size, last_member, IS_SET)
@@ -141,7 +141,7 @@ def _keys(key_prefix: str) -> tuple[str, str]:
 
 
 class _Search:
-    """Who did not come to a barrier."""
+    """The search for those missing at a barrier."""
 
     def __init__(
         self, store: Store, world_size: int, key_prefix: str, name_of: Callable[[int], str]
@@ -152,7 +152,7 @@ class _Search:
         self._name_of = name_of
 
     def join(self, rank: int, trace_timeout_s: float) -> list[str] | None:
-        """Who is missing, in words; None where it cannot be found out."""
+        """The names of the missing; None where that cannot be found out."""
         try:
             self._store.set(f"{self._key_prefix}{rank}/TRACE", IS_SET)
             if rank != 0:

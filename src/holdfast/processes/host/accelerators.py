@@ -1,15 +1,12 @@
 """How many accelerators this machine has for us, found without PyTorch.
 
-Rules
-- What is there is read from device files and sysfs. A program is asked (`nvidia-smi -L`)
-  only where the driver is present but its device files are not, as under WSL.
-- What is there and what we may use are two things: the variables with which users hide
-  devices are honoured as the drivers do. CUDA stops reading its list at the first entry
-  that names no device, and takes a list with a repetition for an empty one.
+- What is there is read from device files and sysfs. `nvidia-smi -L` is asked only where the driver
+  is present but its device files are not, as under WSL.
+- The variables with which users hide devices are honoured as the drivers do. CUDA stops reading its
+  list at the first entry that names no device, and takes a list with a repetition for an empty one.
 - `gpu` is what PyTorch calls `cuda`: NVIDIA, else AMD. `xpu` is Intel. `auto` tries all of
   them and falls back to the CPUs that this process may run on. An Intel GPU that is part of
-  the processor counts for `xpu` where nothing better is there, and never for `auto`:
-  almost every desktop has one, and nobody means it.
+  the processor counts for `xpu` where nothing better is there, and never for `auto`.
 - Every answer says in words what was counted, and why nothing else was.
 """
 
@@ -19,14 +16,11 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from msgspec import Struct
 
 from holdfast.core.protocol.errors import UsageError
-
-if TYPE_CHECKING:
-    import subprocess
 
 Kind = Literal["auto", "gpu", "xpu", "cpu"]
 
@@ -117,36 +111,17 @@ def _nvidia(environ: Mapping[str, str], root: Path) -> _Devices:
 
 def _ask_nvidia_smi(environ: Mapping[str, str]) -> int:
     """Count by the driver's own tool; 0 if it is not there, fails, or does not answer."""
-    import shutil
     import subprocess
 
-    program = shutil.which("nvidia-smi", path=environ.get("PATH", os.defpath))
-    if program is None:
-        return 0
+    path = environ.get("PATH", os.defpath)
     try:
-        process = subprocess.Popen(
-            [program, "-L"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
-    except OSError:
+        asked = subprocess.run(
+            ["nvidia-smi", "-L"], env={**environ, "PATH": path}, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=_NVIDIA_SMI_PATIENCE_S, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
         return 0
-    try:
-        output, _ = process.communicate(timeout=_NVIDIA_SMI_PATIENCE_S)
-    except subprocess.TimeoutExpired:
-        _abandon(process)
-        return 0
-    return len(re.findall(r"^GPU \d+:", output, re.MULTILINE))
-
-
-def _abandon(process: subprocess.Popen[str]) -> None:
-    """Kill it and do not insist on its end: with a GPU that fell off the bus, the tool sits
-    in the kernel and cannot be killed."""
-    import subprocess
-
-    process.kill()
-    try:
-        process.communicate(timeout=1.0)
-    except subprocess.TimeoutExpired:
-        return
+    return len(re.findall(r"^GPU \d+:", asked.stdout, re.MULTILINE))
 
 
 def _amd(environ: Mapping[str, str], root: Path) -> _Devices:

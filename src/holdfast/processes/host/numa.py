@@ -1,21 +1,17 @@
 """Which CPUs each worker is bound to, so that it runs near its GPU.
 
-Rules
-- The worker with local rank r uses the r-th CUDA device. The PCI slot of that device says
-  its NUMA node, and the binding says which CPUs around it the worker gets:
+The worker with local rank r uses the r-th CUDA device. The PCI slot of that device says its NUMA
+node, and the binding says which CPUs around it the worker gets:
 
-      node          all CPUs of that NUMA node
-      socket        all CPUs of the NUMA nodes on the same socket
-      exclusive     a share of the node's cores that no other worker has, the node's cores
-                    being divided among its GPUs; the first get what is left over
-      core-complex  the cores behind one last-level cache of the node, the larger ones first,
-                    a different one for each GPU as far as they go
+    node          all CPUs of that NUMA node
+    socket        all CPUs of the NUMA nodes on the same socket
+    exclusive     a share of the node's cores that no other worker has, the node's cores
+                  being divided among its GPUs; the first get what is left over
+    core-complex  the cores behind one last-level cache of the node, the larger ones first,
+                  a different one for each GPU as far as they go
 
-- Only CPUs that this process may run on are given out. Threads of one core stay together.
-- A machine that cannot do it is an error before the job starts, not a worker that is bound
-  to the wrong place.
-
-All of it is read from sysfs. `numactl` is not needed.
+Only CPUs that this process may run on are given out, threads of one core together. A machine that
+cannot do it is an error before the job starts. All is read from sysfs, without `numactl`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Which versions of which packages workers on this machine get: asked after a failure, in a lane.
+"""Which versions of which packages workers on this machine get, and which arguments: asked after a
+failure, in a lane.
 
 Only names of folders are read (`torch-2.13.0.dist-info`), of what Python looks through for a
 worker. What lies nearest to the program comes first, since that is what differs most often.
@@ -8,9 +9,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from holdfast.core.protocol.bounds import LINE_MOST
+from holdfast.core.protocol.bounds import LINE_MOST, clean, cut
 
 KNOWN = frozenset(
     {"accelerate", "apex", "datasets", "deepspeed", "diffusers", "flash_attn", "flax", "holdfast",
@@ -20,13 +21,18 @@ KNOWN = frozenset(
 )  # fmt: skip
 """Of an installation with hundreds of packages, those in which a difference between machines
 matters."""
+ARGUMENTS_MOST = 200
 SUFFIXES = (".dist-info", ".egg-info")
 
 
-def of_workers(environ: Mapping[str, str], program_folder: str | None) -> str:
-    """`Python 3.11.7, torch 2.13.0, …`, bounded in length."""
+def of_workers(
+    environ: Mapping[str, str], program_folder: str | None, arguments: Sequence[str] = ()
+) -> str:
+    """`Python 3.11.7, arguments --lr 0.1, torch 2.13.0, …`, bounded in length."""
     near = [program_folder or "", *environ.get("PYTHONPATH", "").split(os.pathsep)]
     found = {"Python": ".".join(map(str, sys.version_info[:3]))}
+    if arguments:
+        found["arguments"] = cut(clean(" ".join(arguments)).replace(", ", ","), ARGUMENTS_MOST)
     for folder in near:
         found |= {n: v for n, v in _installed(folder) if n not in found}
     for folder in sys.path:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.policy import hangs, stuck
 from holdfast.core.protocol.bounds import LINE_MOST, cut
-from holdfast.processes.monitoring import kernel
+from holdfast.processes.monitoring import kernel, sockets
 from holdfast.processes.monitoring.pages import Sign
 from holdfast.processes.monitoring.stacks import StackSnapshot
 from holdfast.processes.output.log_files import Lane
@@ -32,10 +32,12 @@ class HangChecks:
         excuses: Mapping[str, float],
         lane: Lane,
         on_finding: Callable[[hangs.Finding], None],
+        store_port: int = 0,
     ) -> None:
         self._watch = hangs.HangWatch(terms, excuses)
         self._lane = lane
         self._on_finding = on_finding
+        self._store_port = store_port
         self._is_looking = False
 
     @property
@@ -43,13 +45,14 @@ class HangChecks:
         """By phase, the longest waits of this round: they excuse those of the next."""
         return self._watch.longest
 
-    def look(self, workers: list[tuple[Watched, Sign | None]]) -> None:
+    def check(self, workers: list[tuple[Watched, Sign | None]]) -> None:
         """One look at these, of which each page says that; none while another is under way."""
         if self._is_looking:
             return
         self._is_looking = True
         pids = [worker.pid for worker, _ in workers]
-        self._lane.do(partial(_views, pids), partial(self._on_views, workers))
+        views = partial(_views, pids, self._store_port)
+        self._lane.do(views, partial(self._on_views, workers))
 
     @property
     def still_hangs(self) -> bool:
@@ -73,9 +76,10 @@ class HangChecks:
             self._on_finding(finding)
 
 
-def _views(pids: list[int]) -> dict[int, kernel.KernelView]:
+def _views(pids: list[int], store_port: int) -> dict[int, kernel.KernelView]:
     """In a lane. Who has ended is left out."""
-    views = ((pid, kernel.look_with_children(pid)) for pid in pids)
+    sent = sockets.bytes_moved(store_port)
+    views = ((pid, kernel.view_with_children(pid, sent)) for pid in pids)
     return {pid: view for pid, view in views if view is not None and view.state != "Z"}
 
 
@@ -107,7 +111,7 @@ class StuckChecks:
         self._on_stuck = on_stuck
         self._is_looking = False
 
-    def look(self, pids: dict[int, int]) -> None:
+    def check(self, pids: dict[int, int]) -> None:
         """One look at these, by local rank; none where the one before has not come to its end."""
         if not self._is_looking:
             self._is_looking = True
@@ -122,7 +126,7 @@ class StuckChecks:
 
 def _held_views(pids: dict[int, int]) -> dict[int, kernel.KernelView]:
     """In a lane: those that are there and held by nobody's debugger."""
-    views = ((rank, kernel.look(pid)) for rank, pid in pids.items())
+    views = ((rank, kernel.view_of(pid)) for rank, pid in pids.items())
     return {rank: view for rank, view in views if view is not None and not view.tracer}
 
 

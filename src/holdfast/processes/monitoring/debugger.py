@@ -1,13 +1,10 @@
-"""What py-spy sees of a worker, where it is installed and the kernel lets it look.
+"""What py-spy sees of a worker, where it is installed and the kernel permits it.
 
-Rules
-1. It adds to what workers say of themselves (`monitoring.stacks`); nothing waits for it for long:
-   each look has a limit, and so have all of one snapshot together. What comes later is dropped.
-2. A worker that gave no stack (a plain command that runs Python, `python -I`) is looked at without
-   being stopped, whenever stacks are taken.
-3. Frames of C need the worker to be held for some milliseconds. Only of workers that are suspected
-   of a hang anyway are they taken, and of one worker at each place: the others are the same.
-4. It dies with the agent, and its text is foreign: what is not understood counts as none.
+It adds to what workers say of themselves (`monitoring.stacks`): each dump has a time limit, and so
+have all of one snapshot together. A worker that gave no stack (a plain command that runs Python,
+`python -I`) is read without being stopped. Frames of C need the worker to be held for some
+milliseconds: they are taken only of workers that are suspected of a hang anyway, of one at each
+place. It dies with the agent, and its text is foreign: what is not understood counts as none.
 
 Workers permit it (`stdlib_only.linux.permit_agent`). Everything here is for a lane of its own.
 """
@@ -70,13 +67,13 @@ class Debugger:
 
     def stack_of(self, pid: int) -> str:
         """Frames of Python as `faulthandler` would write them; empty where there are none."""
-        return as_faulthandler(self._look(pid, "--nonblocking"))
+        return as_faulthandler(self._dump(pid, "--nonblocking"))
 
     def native_stack_of(self, pid: int) -> str:
         """With frames of C, for a person to read; empty where they cannot be had."""
-        return for_reading(self._look(pid, "--native"))
+        return for_reading(self._dump(pid, "--native"))
 
-    def _look(self, pid: int, how: str) -> Spied:
+    def _dump(self, pid: int, how: str) -> Spied:
         left_s = min(EACH_S, self._until - time.monotonic())
         if not self._program or left_s <= 0:
             return ()

@@ -1,19 +1,27 @@
-"""What the kernel knows of a process: whether it works, waits, and for what.
+"""What the kernel knows of a process: whether it works, waits, and for what; and what workers use.
 
 Read from /proc, for a process that may end at any time or be stuck: nothing here raises for that,
 and nobody calls this where waiting would hurt (some of these files wait for a lock of the process).
-What may not be read is left out.
+What may not be read is left out. How many processors a worker uses is told by two readings: the
+first one of a worker says nothing about it.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
+import time
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from holdfast.core.protocol.bounds import PATH_MOST, clean, cut
+from holdfast.processes.monitoring.sockets import moved_by
+
+_NOTHING: Mapping[int, int] = MappingProxyType({})
 
 FILE_CALLS = {
     "x86_64": (0, 1, 17, 18, 19, 20, 40, 44, 45, 46, 47, 73, 74, 75, 77, 78, 217, 277, 285),
@@ -84,7 +92,7 @@ class KernelView(Struct, frozen=True):
         return bool(self.catches >> (number - 1) & 1)
 
 
-def look(pid: int) -> KernelView | None:
+def view_of(pid: int) -> KernelView | None:
     """None where there is no such process."""
     stat = _read(pid, "stat").rpartition(")")[2].split()
     if len(stat) < 15:
@@ -109,19 +117,24 @@ def look(pid: int) -> KernelView | None:
     )
 
 
-def look_with_children(pid: int) -> KernelView | None:
-    """The same, with the processor time and the bytes of all below it: a loader may do its work."""
-    view = look(pid)
+def view_with_children(pid: int, sent: Mapping[int, int] = _NOTHING) -> KernelView | None:
+    """The same, with the processor time and the bytes of all below it: a loader may do its work.
+
+    `sent` is what connections have moved (`monitoring.sockets`).
+    """
+    view = view_of(pid)
     if view is None:
         return None
     served_read, served_written = _served(pid)
     io_bytes, printed = view.io_bytes - served_read - served_written, view.written_bytes
     cpu_s, printed = view.cpu_s, printed - served_written
     memory = view.memory_bytes
+    io_bytes += moved_by(pid, sent)
     for child in _descendants(pid):
-        below = look(child)
+        below = view_of(child)
         if below is not None:
-            cpu_s, io_bytes = cpu_s + below.cpu_s, io_bytes + below.io_bytes
+            cpu_s += below.cpu_s
+            io_bytes += below.io_bytes + moved_by(child, sent)
             printed += below.written_bytes
             memory += below.memory_bytes
     sums = {"cpu_s": cpu_s, "io_bytes": io_bytes, "written_bytes": printed, "memory_bytes": memory}
@@ -222,3 +235,103 @@ def _number(text: str, radix: int = 10) -> int:
         return int(text, radix)
     except ValueError:
         return 0
+
+
+SMI = ("nvidia-smi", "--format=csv,noheader,nounits",
+       "--query-gpu=index,utilization.gpu,memory.used,memory.total")  # fmt: skip
+SMI_PATIENCE_S = 5.0
+APART_S = 0.2
+"""Two looks that are nearer to each other tell nothing: the kernel counts in ticks."""
+STATES = {
+    "R": "running",
+    "S": "running",
+    "I": "running",
+    "D": "stuck in the kernel",
+    "T": "stopped",
+    "t": "held by a debugger",
+    "Z": "ended",
+    "X": "ended",
+}
+
+
+class ProcessUsage(Struct, frozen=True):
+    """What one worker uses, with all of its children."""
+
+    state: str
+    cpu: float | None = None
+    """Processors, on average since the look before; None at the first."""
+    memory_bytes: int | None = None
+
+
+class MachineUsage(Struct, frozen=True):
+    """What there is left of the machine."""
+
+    load: float | None = None
+    """Over a minute, for each processor."""
+    memory_free_bytes: int | None = None
+    accelerators: tuple[str, ...] = ()
+
+
+class UsageWatch(Struct):
+    """Remembers the last looks, by process."""
+
+    seen: dict[int, tuple[float, float]] = field(default_factory=dict)
+
+    def read(self, pids: Iterable[int]) -> dict[int, ProcessUsage]:
+        """In a lane: those of them that are there."""
+        now, found, seen = time.monotonic(), {}, {}
+        for pid in pids:
+            view = view_with_children(pid)
+            if view is None:
+                continue
+            before = self.seen.get(pid)
+            cpu = None
+            if before is not None and now - before[0] >= APART_S:
+                cpu = max(0.0, (view.cpu_s - before[1]) / (now - before[0]))
+            seen[pid] = (now, view.cpu_s) if cpu is not None or before is None else before
+            found[pid] = ProcessUsage(STATES.get(view.state, "running"), cpu, view.memory_bytes)
+        self.seen = seen
+        return found
+
+
+def read_machine() -> MachineUsage:
+    """In a lane."""
+    try:
+        load = os.getloadavg()[0] / (os.cpu_count() or 1)
+    except OSError:
+        load = None
+    return MachineUsage(load, _memory_free(), accelerators())
+
+
+def _memory_free() -> int | None:
+    try:
+        with open("/proc/meminfo", encoding="ascii", errors="replace") as file:
+            found = [line.split() for line in file if line.startswith("MemAvailable:")]
+            return int(found[0][1]) * 1024
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def accelerators() -> tuple[str, ...]:
+    """A line for each, as `nvidia-smi` tells; none where there is none to be asked."""
+    if not os.path.exists("/dev/nvidiactl"):
+        return ()
+    try:
+        asked = subprocess.run(
+            SMI, capture_output=True, text=True, timeout=SMI_PATIENCE_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return read_accelerators(asked.stdout)
+
+
+def read_accelerators(text: str) -> tuple[str, ...]:
+    """`0, 87, 31207, 81559` becomes "GPU 0: 87 %, 31.2 of 81.6 GB"."""
+    lines = []
+    for row in text.splitlines():
+        cells = [cell.strip() for cell in row.split(",")]
+        if len(cells) != 4 or not all(cell.isdecimal() for cell in cells):
+            continue
+        used, total = (int(cell) / 1000 for cell in cells[2:])
+        lines.append(cut(clean(f"GPU {cells[0]}: {cells[1]} %, {used:.1f} of {total:.1f} GB")))
+    return tuple(lines)

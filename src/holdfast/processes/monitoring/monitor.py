@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from holdfast.core.node.io import (
+from holdfast.core.node_io import (
     DeadlineMissed,
     NodeEvent,
     StallFound,
@@ -37,8 +37,7 @@ from holdfast.core.policy.config import Oversight
 from holdfast.core.protocol.bounds import LINE_MOST, clean, cut
 from holdfast.core.protocol.messages import PLACES_MOST, FrameGroup
 from holdfast.core.protocol.model import Ranks
-from holdfast.processes.monitoring.pages import RoundPages, Sign
-from holdfast.processes.monitoring.stack_files import StackFiles, StackMeans
+from holdfast.processes.monitoring.pages import RoundPages, Sign, StackFiles, StackMeans
 from holdfast.runtime.loop import Cancellable
 from holdfast.worker.page import VARIABLE
 
@@ -141,6 +140,8 @@ class WatchedRound(Struct, frozen=True):
     """By phase, the longest waits of earlier rounds."""
     run_left_s: float | None = None
     """Of the time for the whole run, where there is a limit to that."""
+    store_port: int = 0
+    """Of PyTorch's store, as its clients reach it."""
 
 
 class Monitor:
@@ -181,7 +182,7 @@ class Monitor:
         page = {} if self._pages is None else {VARIABLE: self._pages.variable(local_rank)}
         return page | (self._stacks.variables(local_rank) if self._round.oversight.stacks else {})
 
-    def born(self, ranks: Ranks, pid: int) -> None:
+    def started(self, ranks: Ranks, pid: int) -> None:
         """It exists."""
         self._workers[ranks.local_rank] = Watched(
             ranks.local_rank, ranks.rank, pid, born_at=time.time()
@@ -201,7 +202,7 @@ class Monitor:
         if worker is None:
             return
         if self._timer is None:
-            self._look_later()
+            self._read_pages_later()
         worker.unsaid = step
         now = worker.heard_at = time.monotonic()
         if now >= worker.next_at:
@@ -224,14 +225,14 @@ class Monitor:
     def has_deadlines(self) -> None:
         """A worker has set one: look from now on."""
         if self._timer is None:
-            self._look_later()
+            self._read_pages_later()
 
     def ended(self, local_rank: int) -> None:
         """Its process is gone: tell its last word."""
         worker = self._workers.get(local_rank)
         if worker is not None:
             worker.has_ended = True
-            self._look_at(worker)
+            self._read_page(worker)
 
     def last_words(self, local_rank: int) -> str:
         """What the crash handler of a worker that has ended left, if it did."""
@@ -243,7 +244,7 @@ class Monitor:
         if worker is not None and folder is not None:
             environ = self._means.environ
             # Not in the lane for files: the next round waits for that one.
-            self._means.look_lane.do(partial(_keep_record, environ, worker, folder))
+            self._means.process_lane.do(partial(_keep_record, environ, worker, folder))
 
     def take_stacks(
         self, reason: str, then: OnStacks, wants_native: WantsNative | None = None
@@ -320,13 +321,13 @@ class Monitor:
 
     # How far they are.
 
-    def _look_later(self) -> None:
-        self._timer = self._means.loop.call_later(self._round.interval_s, self._look)
+    def _read_pages_later(self) -> None:
+        self._timer = self._means.loop.call_later(self._round.interval_s, self._read_pages)
 
-    def _look(self) -> None:
-        self._look_later()
+    def _read_pages(self) -> None:
+        self._read_pages_later()
         for worker in self._running():
-            self._look_at(worker)
+            self._read_page(worker)
             self._check_deadline(worker)
         self._note_paces()
 
@@ -389,7 +390,7 @@ class Monitor:
         from holdfast.processes.monitoring.file_timer import worker_above
 
         find = partial(worker_above, pid, {one.pid for one in self._running()})
-        self._means.look_lane.do(find, partial(self._end_scope_of, clean(scope)))
+        self._means.process_lane.do(find, partial(self._end_scope_of, clean(scope)))
 
     def _end_scope_of(self, scope: str, pid: int | None) -> None:
         if self._is_closed:
@@ -448,7 +449,7 @@ class Monitor:
         for words in stragglers.note(self._paces, steps, time.monotonic()):
             self._post(StragglerFound(self._round.number, words))
 
-    def _look_at(self, worker: Watched) -> None:
+    def _read_page(self, worker: Watched) -> None:
         sign = self._sign(worker)
         step = worker.unsaid if sign is None or sign.step is None else sign.step
         if step is not None:
@@ -485,7 +486,7 @@ class Monitor:
         running = list(self._running())
         for worker in running:
             worker.stack_bytes = self._stacks.written(worker.local_rank)
-        self._hang_checks.look([(worker, self._sign(worker)) for worker in running])
+        self._hang_checks.check([(worker, self._sign(worker)) for worker in running])
 
     def _check_for_stuck_later(self) -> None:
         every_s = self._round.oversight.stuck_check_s
@@ -501,8 +502,8 @@ class Monitor:
 
             watched = self._round.oversight
             terms = StuckLimits(watched.hang_after_s, watched.stuck_s, watched.stuck_check_s)
-            self._stuck_checks = StuckChecks(terms, self._means.look_lane, self._on_stuck)
-        self._stuck_checks.look({one.local_rank: one.pid for one in self._running()})
+            self._stuck_checks = StuckChecks(terms, self._means.process_lane, self._on_stuck)
+        self._stuck_checks.check({one.local_rank: one.pid for one in self._running()})
 
     def _on_stuck(self, finding: StuckFinding, words: str) -> None:
         if not self._is_closed:
@@ -514,7 +515,8 @@ class Monitor:
 
         watched = self._round.oversight
         terms = HangTerms(watched.hang_after_s, watched.hang_unsaid_s, watched.hang_check_s)
-        return HangChecks(terms, self._round.excuses, self._means.look_lane, self._on_finding)
+        lane, port = self._means.process_lane, self._round.store_port
+        return HangChecks(terms, self._round.excuses, lane, self._on_finding, port)
 
     def _on_finding(self, finding: Finding) -> None:
         if self._is_closed:

@@ -42,7 +42,7 @@ from holdfast.core.policy.stacks import (
 )
 from holdfast.processes.monitoring import kernel
 from holdfast.processes.monitoring.debugger import Debugger
-from holdfast.processes.monitoring.stack_files import SIGNAL, StackFiles, StackMeans
+from holdfast.processes.monitoring.pages import SIGNAL, StackFiles, StackMeans
 from holdfast.processes.stdlib_only import linux
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _copy(source: str, since: float, target: Path) -> bool:
     return True
 
 
-LOOK_AGAIN_S = 0.03
+READ_AGAIN_S = 0.03
 PATIENCE_S = 1.0
 """How long a worker may take to begin to write."""
 
@@ -206,7 +206,7 @@ class StackTaking:
         for worker in self._workers:
             self._files.take(worker.local_rank)  # What came too late for the last one.
         ask = partial(_ask, self._workers, self._means.spawner)
-        self._means.look_lane.do(ask, self._on_asked)
+        self._means.process_lane.do(ask, self._on_asked)
 
     def end(self) -> None:
         """Nobody waits for it any more, and what it reads may be closed."""
@@ -215,9 +215,9 @@ class StackTaking:
     def _on_asked(self, views: dict[int, kernel.KernelView]) -> None:
         self._views = views
         self._given_up_at = time.monotonic() + PATIENCE_S
-        self._look()
+        self._read_stacks()
 
-    def _look(self) -> None:
+    def _read_stacks(self) -> None:
         if self.is_over:
             return
         asked = [rank for rank, view in self._views.items() if _answers(view)]
@@ -227,7 +227,7 @@ class StackTaking:
         if is_done or time.monotonic() > self._given_up_at:
             self._finish()
         else:
-            self._means.loop.call_later(LOOK_AGAIN_S, self._look)
+            self._means.loop.call_later(READ_AGAIN_S, self._read_stacks)
 
     def _finish(self) -> None:
         views = self._views
@@ -239,7 +239,7 @@ class StackTaking:
         snapshot = StackSnapshot(answers)
         is_whole = all(one.text or one.view.is_held for one in answers)
         if self._means.debugs and not is_whole:
-            self._means.look_lane.do(snapshot.filled, self._on_filled)
+            self._means.process_lane.do(snapshot.filled, self._on_filled)
         else:
             self._on_filled(snapshot)
 
@@ -248,7 +248,7 @@ class StackTaking:
             return
         wants_native = self._wants_native is not None and self._wants_native(snapshot)
         if wants_native and self._means.debugs:
-            self._means.look_lane.do(snapshot.with_native, self._hand_over)
+            self._means.process_lane.do(snapshot.with_native, self._hand_over)
         else:
             self._hand_over(snapshot)
 
@@ -275,9 +275,9 @@ def _ask_one(pid: int, spawner: int) -> kernel.KernelView | None:
     except ProcessLookupError:
         return None
     except OSError:
-        return kernel.look(pid)  # No pidfd on this kernel: nothing is sent to a number.
+        return kernel.view_of(pid)  # No pidfd on this kernel: nothing is sent to a number.
     try:
-        process, view = linux.read_process(pid), kernel.look(pid)
+        process, view = linux.read_process(pid), kernel.view_of(pid)
         if process is None or view is None or process.parent != spawner:
             return None
         if _answers(view):

@@ -1,39 +1,21 @@
 """What is done with the lines of a stream: show them, pick some, remember the last.
 
 Rules
-- No line is handled one by one, unless a filter matches in its block: blocks are cut at
-  their last newline, and prefixes come in with one `replace`.
-- Memory is bounded: the start of a line is held up to `LINE_BYTES_MAX`; the tail has a fixed
-  size.
-- Any byte may come, in blocks of any size.
-- What was written is shown within a fraction of a second, whether or not its line has ended, on
-  terminals, pipes and files alike: a reader of a log sees a progress bar move, and an agent
-  that is killed takes nothing along that could have been out.
+- No line is handled one by one, unless a filter matches in its block.
+- Memory is bounded: the start of a line is held up to `LINE_BYTES_MAX`; the tail has a fixed size.
+- What was written is shown within a fraction of a second, whether or not its line has ended.
 
-How a line that has not ended is shown (`LineView`). Whole lines go out at once. The start of a
-line is held for a moment, because most writers bring the rest of it at once, and a line in one
-piece is worth more than a tenth of a second: it goes out when its writer has paused, or has
-brought no end of it for `HELD_TICKS_MAX` ticks. If another source writes meanwhile, it does so on
-a line of its own, and the rest follows on a new line with a prefix of its own.
+Whole lines go out at once (`LineView`). The start of a line is held for a moment, because most
+writers bring the rest of it at once: it goes out when its writer has paused, or has brought no end
+of it for `HELD_TICKS_MAX` ticks. If another source writes meanwhile, it does so on a line of its
+own, and the rest follows on a new line with a prefix of its own. The pause of a writer whose buffer
+was full does not count: programs that do not flush write some 8 KiB at a time, up to the middle of
+a line, and the rest may be minutes away.
 
-One pause does not count: that of a writer whose buffer was full. Programs that do not flush
-(`print` into a pipe) write some 8 KiB at a time, up to the middle of a line, and the next block
-may be minutes away. The rest of that line is in the writer's buffer, so nothing that anybody meant
-to show is withheld; shown in halves, every such line would be broken by those of other workers.
-
-Progress bars (`tqdm`) redraw a line: a carriage return, the new text, no newline. What lies between
-two returns is a whole redraw, and goes out like a line does, at the next tick at the latest; a
-writer that never pauses is cut only there. For reading the log later, with a pager or an editor,
-as well as on a screen:
-
-    on a line of its own    the return is left out, for there is nothing to return over:
-                            `[rank0]: 40%|████` reads well in `less`, and says whose it is
-    on its own open line    the return stays, with the prefix after it: a screen shows one bar
-                            that moves and keeps its prefix, a file has what was written
-
-Several workers' bars in one log thus take turns line by line, each line whole and named. No redraw
-is dropped to make the log shorter: without `--tee` it is the only record, and how often to draw is
-for the program to say (`tqdm(mininterval=10)`).
+Progress bars (`tqdm`) redraw a line: a carriage return, the new text, no newline. A whole redraw
+goes out like a line does. On a line of its own the return is left out, so that it reads well in
+`less`; on its own open line it stays, with the prefix after it, so that a screen shows one bar that
+moves. No redraw is dropped: how often to draw is for the program to say.
 """
 
 from __future__ import annotations

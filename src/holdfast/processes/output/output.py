@@ -62,7 +62,7 @@ from holdfast.processes.output.stream_plans import (
 from holdfast.runtime.loop import Loop
 from holdfast.worker.error_file import VARIABLE as ERROR_FILE
 
-__all__ = ["StreamPlan", "Surroundings", "WorkerStreams", "open_planned"]
+__all__ = ["StreamContext", "StreamPlan", "WorkerStreams", "open_planned"]
 
 _READ_BYTES = 32 * 1024
 """Small enough that the copies of a block stay in the cache and in the allocator's arena: with
@@ -143,15 +143,15 @@ def _end_of_file(path: Path, begins_at: int) -> bytes:
 class PipedStream(WorkerStream):
     """A stream that comes to the agent through a pipe or a pseudo-terminal."""
 
-    def __init__(self, plan: StreamPlan, surroundings: Surroundings) -> None:
+    def __init__(self, plan: StreamPlan, context: StreamContext) -> None:
         self._plan = plan
-        self._outlet = surroundings.console.outlet(plan.number)
-        self._loop = surroundings.loop
-        self._worker = surroundings.worker
-        self._lane = surroundings.lane
+        self._outlet = context.console.outlet(plan.number)
+        self._loop = context.loop
+        self._worker = context.worker
+        self._lane = context.lane
         self._waits_for_disk = False
-        self._filtered_file = surroundings.filter_files.get(plan.number)
-        self._recent = surroundings.recent
+        self._filtered_file = context.filter_files.get(plan.number)
+        self._recent = context.recent
         self._tail = Tail() if plan.number == STDERR else None
         self._view: LineView | None = None
         self._filter: LineFilter | None = None
@@ -159,7 +159,7 @@ class PipedStream(WorkerStream):
         self._finished = False
         self._end, child_end = _open_ends(plan, self._outlet)
         super().__init__(child_end)
-        console, file = surroundings.console, plan.file
+        console, file = context.console, plan.file
         self._file = LogFile(file, console, self._lane) if file else None
         if not plan.prefix_needs_pid:
             self.set_prefix("")
@@ -277,7 +277,7 @@ class PipedStream(WorkerStream):
             self._file.close()
 
 
-class Surroundings(Struct, frozen=True):
+class StreamContext(Struct, frozen=True):
     """What all streams of a worker share."""
 
     console: Console
@@ -331,7 +331,7 @@ class WorkerStreams:
 def open_planned(
     stdout_plan: StreamPlan | None,
     stderr_plan: StreamPlan | None,
-    surroundings: Surroundings,
+    context: StreamContext,
     opened: Mapping[int, Opened] | None = None,
 ) -> WorkerStreams:
     """Open the streams of a worker that is about to start; one without a plan is ours.
@@ -343,30 +343,30 @@ def open_planned(
     """
     known = dict(opened or {})
     try:
-        stdout = _open_stream(STDOUT, stdout_plan, surroundings, known)
+        stdout = _open_stream(STDOUT, stdout_plan, context, known)
         try:
-            stderr = _open_stream(STDERR, stderr_plan, surroundings, known)
+            stderr = _open_stream(STDERR, stderr_plan, context, known)
         except OSError:
             stdout.close()
             raise
     finally:
         for left in known.values():
-            surroundings.lane.do(partial(close_file, left.descriptor))
+            context.lane.do(partial(close_file, left.descriptor))
     return WorkerStreams(stdout, stderr)
 
 
 def _open_stream(
-    number: int, plan: StreamPlan | None, surroundings: Surroundings, known: dict[int, Opened]
+    number: int, plan: StreamPlan | None, context: StreamContext, known: dict[int, Opened]
 ) -> WorkerStream:
     if plan is None:
         return inherited(number)
     if plan.direct and plan.file:
         opened = known.pop(number, None) or open_to_append(plan.file)
         if not opened.problem:
-            return DirectStream(plan.file, opened, surroundings.lane)
-        say_cannot_write(surroundings.console, plan.file, opened.problem)
+            return DirectStream(plan.file, opened, context.lane)
+        say_cannot_write(context.console, plan.file, opened.problem)
         plan = replace(plan, file=None, prefix_on_console=True, pass_through=False)
-    return PipedStream(plan, surroundings)
+    return PipedStream(plan, context)
 
 
 def _open_ends(plan: StreamPlan, outlet: Outlet) -> tuple[int, int]:
@@ -402,7 +402,7 @@ def _open_terminal_pair(terminal: int) -> tuple[int, int]:
     return master, slave
 
 
-class Around(Struct, frozen=True):
+class RoundContext(Struct, frozen=True):
     """What the output of every round needs."""
 
     config: JobConfig
@@ -433,13 +433,13 @@ class RoundOutput:
         number: int,
         begin: Callable[[], RoundLogs],
         environments: Environments,
-        around: Around,
+        shared: RoundContext,
     ) -> None:
         """`begin` says where the round's workers write; it may change their environments."""
         self.round = number
         self._begin = begin
         self._environments = environments
-        self._around = around
+        self._shared = shared
         self._logs: RoundLogs | None = None
         self._filters: dict[int, LogFile] | None = None
         """By stream, for lines that match; None until the first worker starts."""
@@ -461,7 +461,7 @@ class RoundOutput:
         variables = self._environments[ranks.local_rank]
         if error_file is not None:
             variables.setdefault(ERROR_FILE, str(error_file))
-        config = self._around.config
+        config = self._shared.config
         identity = WorkerIdentity(ranks.local_rank, ranks.rank, config.role, config.slots)
         plans = {
             number: plan_stream(place, config.output, identity, number)
@@ -480,26 +480,26 @@ class RoundOutput:
 
     def open(self, ready: PreparedStreams) -> WorkerStreams:
         """Open the rest. Raises OSError when there are no descriptors left."""
-        around = self._around
+        shared = self._shared
         if ready.problem:
-            around.console.write(2, os.fsencode(f"holdfast: {ready.problem}\n"))
-        surroundings = Surroundings(
-            around.console, around.loop, self._shared_filters(), object(), around.lane,
-            around.recent,
+            shared.console.write(2, os.fsencode(f"holdfast: {ready.problem}\n"))
+        context = StreamContext(
+            shared.console, shared.loop, self._shared_filters(), object(), shared.lane,
+            shared.recent,
         )  # fmt: skip
-        _note_files(around.recent, ready)
-        return open_planned(ready.plans[STDOUT], ready.plans[STDERR], surroundings, ready.opened)
+        _note_files(shared.recent, ready)
+        return open_planned(ready.plans[STDOUT], ready.plans[STDERR], context, ready.opened)
 
     def discard(self, ready: PreparedStreams) -> None:
         """It is not needed after all."""
         for opened in ready.opened.values():
-            self._around.lane.do(partial(close_file, opened.descriptor))
+            self._shared.lane.do(partial(close_file, opened.descriptor))
 
     def _shared_filters(self) -> dict[int, LogFile]:
         """Opened with the first worker."""
         assert self._logs is not None, "a worker is opened that was not made ready"
         if self._filters is None:
-            console, lane = self._around.console, self._around.lane
+            console, lane = self._shared.console, self._shared.lane
             wanted = self._logs.filtered.items()
             self._filters = {number: LogFile(path, console, lane) for number, path in wanted}
         return self._filters

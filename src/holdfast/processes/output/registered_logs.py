@@ -6,17 +6,13 @@
 Rules
 1. The class is called as `torchrun` calls it: made once, with the keywords `log_dir`,
    `redirects`, `tee` and `local_ranks_filter`; then `reify(envs)` for every start of the
-   workers of this node, which may change their variables. What it returns comes about.
+   workers of this node, which may change their variables.
 2. It may be written against PyTorch's `LogsSpecs` or against ours. Streams are handed in as
    the `Std` of the family that it belongs to, since PyTorch's looks at their type.
-3. It is anybody's code and may raise anything, and return anything. Made in vain, the job does
-   not start (`UsageError`); asked in vain, the round fails, with what it raised as the cause
-   (`LogsRefused`).
-4. A file is made empty when the job first names it, and appended to from then on: a class that
-   names the same one for every attempt loses nothing.
+3. It may raise and return anything. If it cannot be made, the job does not start (`UsageError`);
+   if it gives no answer, the round fails, with what it raised as the cause (`LogsRefused`).
+4. A file is made empty when the job first names it, and appended to from then on.
 5. A worker whose error file it does not name has the one that it would have without it.
-
-The journal is our own and lies where it always does.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ class Spawner:
         self.killed_for = 0
         """The round for which the agent asked last that all be killed, until that is answered."""
         self.ending = False
-        self.patience = linux.Patience()
+        self.grace = linux.CleanupGrace()
         self.stop_at: float | None = None
         self.kill_at = 0.0
         self.lease_ends = False
@@ -166,14 +166,14 @@ class Spawner:
             messages.SpawnerIsUp(pid=os.getpid(), is_subreaper=is_subreaper, has_pidfd=has_pidfd)
         )
         while True:
-            left = [left for left in (self.lease_left(), self.patience.left()) if left is not None]
+            left = [left for left in (self.lease_left(), self.grace.left()) if left is not None]
             for key, mask in self.selector.select(min(left, default=None)):
                 if mask & selectors.EVENT_WRITE:
                     self.flush()
                 if mask & selectors.EVENT_READ:
                     key.data()
             self.keep_lease()
-            if self.patience.is_due():
+            if self.grace.is_due():
                 self.kill_below()
 
     def say(self, message: messages.Message) -> None:
@@ -216,9 +216,9 @@ class Spawner:
             case messages.Kill():
                 self.killing, self.killed_for = True, request.round
                 self.kill_below()
-            case messages.NameStuck():
+            case messages.ReportStuck():
                 self.list_stuck()
-            case messages.EndYourself():
+            case messages.Shutdown():
                 self.end_when_all_is_gone()
             case messages.StopAndKillAt():
                 self.begin_lease(request)
@@ -434,7 +434,7 @@ class Spawner:
         self.say(messages.Exited(name=worker, pid=pid, status=code))
 
     def kill_at_once(self) -> None:
-        self.patience.end()
+        self.grace.end()
         self.kill_below()
 
     def kill_below(self) -> None:
@@ -447,14 +447,14 @@ class Spawner:
         if linux.has_children():
             alive = linux.descendants(os.getpid(), without=self.zygote_pids())
         for process in alive:
-            if process.state != "Z" and not self.patience.spares(process):
+            if process.state != "Z" and not self.grace.spares(process):
                 linux.kill_if_below(process, os.getpid())
         if alive or self.forks_pending:
             return
         if self.ending:
             os._exit(0)
         self.killing = False
-        self.patience = linux.Patience()
+        self.grace = linux.CleanupGrace()
         self.stop_at = None  # Nothing is left that a lease would be needed for.
         self.say(messages.EverythingGone(round=self.killed_for))
         self.killed_for = 0

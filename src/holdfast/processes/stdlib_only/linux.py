@@ -353,7 +353,7 @@ def described(process: ProcessEntry) -> str:
     return f"pid {process.pid} ({process.name}, state {process.state}{owner})"
 
 
-class Patience:
+class CleanupGrace:
     """How long those who clean up after others may outlive them: seconds at most.
 
     They unlink the shared memory of processes that can no longer do it themselves, as soon as
@@ -425,7 +425,7 @@ def kill_all_below(root: int, give_up_after_s: float = 5.0) -> list[ProcessEntry
     begins when nobody is spared any more. Returns those that are left: also such that this process
     may not signal, which are not waited for.
     """
-    patience = Patience()
+    patience = CleanupGrace()
     child_ended = {signal.SIGCHLD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, child_ended)
     deadline = time.monotonic() + give_up_after_s

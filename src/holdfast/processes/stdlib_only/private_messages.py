@@ -84,7 +84,7 @@ class Execute(Message):
     """The numbers at which the last descriptors are to be found."""
 
 
-class ForkYourself(Message):
+class ForkCall(Message):
     """Fork the spawner itself for a call that it knows by this name (`elastic/multiprocessing`).
 
     Descriptors: stdin, stdout, stderr, and the socket for the reply.
@@ -154,11 +154,11 @@ class Kill(Message):
     round: int = 0
 
 
-class NameStuck(Message):
+class ReportStuck(Message):
     pass
 
 
-class EndYourself(Message):
+class Shutdown(Message):
     pass
 
 

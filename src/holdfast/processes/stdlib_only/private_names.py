@@ -1,16 +1,13 @@
 """What of Python is used here that its makers do not promise to keep.
 
-Rules
-1. Here is the only place: nothing else in Holdfast takes a private name of the interpreter or of
-   its standard library, nor a part of `multiprocessing` that has no page in the manual.
-   `tests/processes/stdlib_only/test_private_names.py` looks for them, and has a test for each name.
-2. Each has one function, which says what it is for and declares the names with `uses`.
-3. A name that is gone breaks nothing by surprise. Where there is another way, the function here
-   takes it (`SPEED`); else `why_not` says so beforehand: workers start cold, and functions are
-   refused with a sentence.
+Nothing else in Holdfast takes a private name of the interpreter or of its standard library, nor a
+part of `multiprocessing` that has no page in the manual. Each has one function, which says what it
+is for and declares the names with `uses`, as one would write them in a program:
+`logging._startTime`. What an object gets when it is made is written after a call:
+`multiprocessing.queues.Queue()._reader`.
 
-A name is written as one would write it in a program: `logging._startTime`. What an object gets
-when it is made is written after a call: `multiprocessing.queues.Queue()._reader`.
+Where a name is gone and there is another way, the function here takes it (`SPEED`); else `why_not`
+says so beforehand: workers start cold, and functions are refused with a sentence.
 
 Standard library only, and imported where it is used: this file is loaded by path, in the spawner
 before anything else, and in the zygote.

@@ -1,16 +1,13 @@
 """Watches what modules read of the environment and the arguments while they are imported ahead.
 
-Rules
-1. Some variables differ from worker to worker or from round to round (`RANK`). Asking for the
-   value of one, by its name, is a *request* that only a worker can answer: `ask` is called, and
-   decides.
-2. That such a variable is there is the same in every worker, and no request.
-3. Going through the whole environment is no request either. A loop over it meets the names
-   of a worker's variables, each with a stand-in for its value. Nothing comes of a stand-in that is
-   passed over (`if name.startswith("TQDM_")`); to use one is a request, as in rule 1; one that is
-   kept in a dictionary, because the environment was copied, is replaced by the value once there is
-   a worker (`fill_in`); one that is kept in any other way is told (`kept_elsewhere`).
-4. `sys.argv` is watched too: what is in it may differ between workers.
+Some variables differ from worker to worker or from round to round (`RANK`). Asking for the value of
+one by its name, setting it, or reading `sys.argv` is a *request* that only a worker can answer:
+`ask` is called, and decides. That such a variable is there is the same in every worker.
+
+A loop over the whole environment meets the names of a worker's variables, each with a stand-in for
+its value. Nothing comes of a stand-in that is passed over (`if name.startswith("TQDM_")`); to use
+one is a request; one that is kept in a dictionary, because the environment was copied, is replaced
+by the value once there is a worker (`fill_in`); one that is kept elsewhere is told.
 
 Standard library only: for the zygote.
 """

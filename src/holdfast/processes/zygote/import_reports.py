@@ -2,14 +2,12 @@
 
 It is seen by a finder of ours, the first on `sys.meta_path`, which finds nothing itself: no frame
 of it is on the stack while a module is loaded, and what imports nothing pays nothing. (An audit
-hook is called at every `id()`, which takes it twenty times as long.) In the zygote the same watch
-tells when a module is loaded that has to be watched itself: `tempfile` then says before it makes a
-folder or a file, which no module may do for all workers at once.
+hook is called at every `id()`.) In the zygote the same watch tells when a module is loaded that has
+to be watched itself: `tempfile` then says before it makes a folder or a file, which no module may
+do for all workers at once.
 
 Told is the outermost: if `a` imports `b`, that is `a`. One packet each, as `worker.channel` has it;
-one that cannot be sent at once is not sent.
-
-Standard library only: for the zygote.
+one that cannot be sent at once is not sent. Standard library only: for the zygote.
 """
 
 from __future__ import annotations
@@ -103,7 +101,7 @@ class Watch:
         """Where it is made to say what it does."""
         self.uses: dict[str, set[str]] = {}
         """What was imported ahead of its time, with the variables that it has used."""
-        self.look: Callable[[], None] = lambda: None
+        self.tell_too_early: Callable[[], None] = lambda: None
         """In a worker: tell of such that it has changed since."""
         self._finder = Finder(self._begins)
         sys.meta_path.insert(0, self._finder)
@@ -168,10 +166,10 @@ class Watch:
 
         self._tell = tell if folders else None
         if self.uses:
-            self.look = too_early(channel, at_first, self.uses)
+            self.tell_too_early = too_early(channel, at_first, self.uses)
 
     def _begins(self, name: str) -> None:
-        self.look()
+        self.tell_too_early()
         if self._tell is not None and name not in sys.modules:
             self._tell(name)
 

@@ -23,7 +23,7 @@ from functools import partial
 import msgspec
 
 from holdfast import __version__
-from holdfast.core.node.io import ImportsLearned
+from holdfast.core.node_io import ImportsLearned
 from holdfast.processes.output.log_files import Lane
 from holdfast.runtime.loop import Cancellable, Loop
 from holdfast.runtime.private_folder import private_folder, read_file, write_file

@@ -82,7 +82,7 @@ class OwnTree:
         return spec is not None and spec.origin is not None
 
 
-class Footing:
+class LeftBehind:
     """How this process stood before an import: what the import may have left is seen by it."""
 
     def __init__(self) -> None:
@@ -206,7 +206,7 @@ class Preloading:
         self._set_late: set[str] = set()
         """What modules have set that are imported late."""
         self._is_late = False
-        self._footing = Footing()
+        self._left_behind = LeftBehind()
         self._step = ""
         self._asked_for = ""
         """Why only a worker can go on with the step."""
@@ -290,7 +290,7 @@ class Preloading:
         self.set[name] = os.environ[name] = value
 
     def _import(self, step: str) -> str:
-        self._footing = Footing()
+        self._left_behind = LeftBehind()
         before, loaded, started = self._printed.measure(), len(sys.modules), time.monotonic()
         asked = len(self.fixups.modules)
         problem = ""
@@ -306,7 +306,7 @@ class Preloading:
         if after != before and len(self.fixups.modules) > asked:
             problem = problem or "it prints when imported, which may depend on its rank"
         if loaded != len(sys.modules) or problem:
-            problem = self._asked_for or self._footing.reason() or problem
+            problem = self._asked_for or self._left_behind.reason() or problem
             if not problem and self.watch.kept_elsewhere():
                 problem = "it keeps a copy of the environment when imported"
         self._printed.cut(after)  # What has been printed since is our own doing.
@@ -361,12 +361,12 @@ class Preloading:
         """Returns whether anything of it was imported; it is unfit if that makes a difference."""
         for module in LOOKED_AT:
             import_as_program(f"import {module}")
-        footing, loaded = Footing(), len(sys.modules)
+        left_behind, loaded = LeftBehind(), len(sys.modules)
         before, printed = process_state.State(), self._printed.measure()
         libraries = linux.mapped_libraries()
         self.watch.names_read = set()
         problem = ""
-        said = process_state.Said()
+        said = process_state.Noticed()
         try:
             with said:
                 import_as_program(root if module_of(root) else f"import {root}")
@@ -381,7 +381,7 @@ class Preloading:
         problem = problem or self._difference(before.broken(), is_shown, both)
         if _any_begins(changed, READ_WHEN_LOADED):
             problem = problem or reads_unseen(linux.mapped_libraries() - libraries)
-        problem = problem or footing.reason()
+        problem = problem or left_behind.reason()
         if problem:
             self._unfit.setdefault(module_of(root) or root, problem)
         self._set_late |= before.set_by()

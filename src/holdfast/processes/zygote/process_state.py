@@ -216,7 +216,7 @@ def _random_numbers() -> dict[str, int]:
     return {f"the numbers of {name}": hash(state) for name, state in states.items() if state}
 
 
-class Said:
+class Noticed:
     """Notices what would be shown of warnings, and who logs."""
 
     def __init__(self) -> None:
@@ -224,7 +224,7 @@ class Said:
         self.by: set[str] = set()
         """Loggers whose records show only where the program has set one of these."""
 
-    def __enter__(self) -> Said:
+    def __enter__(self) -> Noticed:
         logging, warnings = _loggers_and_warnings()
         self._shows, self._handles, self._level = (
             warnings.showwarning, logging.Logger.handle, logging.root.level,

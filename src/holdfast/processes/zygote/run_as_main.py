@@ -1,24 +1,18 @@
 """In a forked worker: become what `python script.py` would have been, and run it.
 
-What a program could notice, and what is done about it:
-
     argv, orig_argv, path[0]     set as the interpreter sets them
     __main__                     ours, with nothing left in it but what the interpreter puts there
     environment                  the worker's own, plus what the preloaded modules changed
     /proc/<pid>/cmdline, environ point to the worker's command and environment
     standard streams             the same objects, made anew over the worker's descriptors
     what importing printed       printed again, in every worker
-    unhandled exceptions         our frames are cut off; the interpreter itself prints them,
-                                 runs `atexit`, waits for threads, and chooses the status
-    what is not plain source     (an archive, a compiled file, a syntax error, no file at all)
-                                 is left to the interpreter, which starts over in this process
-    random state                 that of NumPy and PyTorch is seeded anew, as each worker would
-                                 have done; `random` does so itself after a fork
+    unhandled exceptions         our frames are cut off; the interpreter prints them, runs `atexit`,
+                                 waits for threads, and chooses the status
+    what is not plain source     is left to the interpreter, which starts over in this process
+    random state                 that of NumPy and PyTorch is seeded anew
     modules                      ours are taken out of `sys.modules` again
 
-What stays different is harmless and listed in docs/guides/warm-start.md.
-
-Standard library only: for the zygote.
+What stays different is listed in docs/guides/warm-start.md. Standard library only: for the zygote.
 """
 
 from __future__ import annotations
@@ -182,7 +176,7 @@ def run(order: PreparedWorker) -> None:
         _let_interpreter_print(error)
         raise
     finally:
-        order.watch.look()
+        order.watch.tell_too_early()
 
 
 def leave_sys_modules() -> None:

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from holdfast.elastic.agent.server import watching
+from holdfast.elastic.agent.server import handler_calls
 from holdfast.elastic.multiprocessing import signals
 
 from ....waiting import until
@@ -430,7 +430,7 @@ def test_a_subclass_may_say_that_there_is_news(ours: Library) -> None:
 @pytest.fixture
 def quick_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads that are not needed any more notice soon."""
-    monkeypatch.setattr(watching, "LOOK_UP_S", 0.01)
+    monkeypatch.setattr(handler_calls, "LOOK_UP_S", 0.01)
 
 
 def telling(of: Library, meeting: Any) -> Any:
@@ -481,12 +481,12 @@ def test_a_watch_ends_soon_after_it_is_stopped(ours: Library) -> None:
 def test_a_signal_while_the_agent_begins_to_listen_leaves_no_watch(
     ours: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Interrupted(watching.NewsWatch):
+    class Interrupted(handler_calls.NewsWatch):
         def __init__(self, listen: Any, news: threading.Event) -> None:
             super().__init__(listen, news)
             os.kill(os.getpid(), signal.SIGUSR1)
 
-    monkeypatch.setattr(watching, "NewsWatch", Interrupted)
+    monkeypatch.setattr(handler_calls, "NewsWatch", Interrupted)
     monkeypatch.setenv(signals.VARIABLE, "SIGUSR1")
     before = signal.getsignal(signal.SIGUSR1)
     signals.raise_on_signals()

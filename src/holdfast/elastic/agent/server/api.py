@@ -25,7 +25,7 @@ Rules
    and changes nothing: the workers have succeeded.
 5. Workers are looked at every `monitor_interval`, sooner where there is news: a subclass that
    hears of its workers sets `_news`, and a handler that can tell of changes is listened to
-   (see `watching`). A handler that can be told how the workers ended is told at once, so that
+   (see `handler_calls`). A handler that can be told how the workers ended is told at once, so that
    the other agents need not find it out (see `handler_calls`).
 """
 
@@ -44,7 +44,7 @@ from dataclasses import replace
 from typing import Any
 
 import holdfast.elastic.utils.store as store_util
-from holdfast.elastic.agent.server import handler_calls, rank_assignment, run_records, watching
+from holdfast.elastic.agent.server import handler_calls, rank_assignment, run_records
 from holdfast.elastic.agent.server.worker_group import (
     RunResult,
     Worker,
@@ -73,7 +73,7 @@ __all__ = [
 DEFAULT_ROLE = "default"
 EXIT_BARRIER = "torchelastic/agent/terminal_state"
 STORE_LOSSES_MAX = 3
-"""How often in a row a store may be lost before all have their ranks."""
+"""Losses of the store in a row, at most, before all have their ranks."""
 
 # The names by which agents of others hold on to them.
 _TERMINAL_STATE_SYNC_ID = EXIT_BARRIER
@@ -116,12 +116,12 @@ class SimpleElasticAgent(ElasticAgent):
         self._total_execution_time = 0
         self._in_exit_barrier = False
         self._news = threading.Event()
-        """Set by whoever knows that there is something to look at before the interval is over."""
+        """Set where there is something to look at before the interval is over."""
         self._looking_since: float | None = None
         """Since when workers and group are being looked at, which should take no time."""
-        self._watches: list[watching.NewsWatch] | None = None
+        self._watches: list[handler_calls.NewsWatch] | None = None
         self._store_info: Any = None
-        """Where the workers' store is to be: as long as it is kept, its port may be held."""
+        """The address of the workers' store: as long as it is kept, its port may be held."""
         self._round: int | None = None
         """The number of the round, where the rendezvous tells it."""
 
@@ -140,7 +140,7 @@ class SimpleElasticAgent(ElasticAgent):
 
     @abstractmethod
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
-        """How the workers are, without waiting."""
+        """The state of the workers, without waiting."""
 
     @abstractmethod
     def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = 30) -> None:
@@ -166,7 +166,7 @@ class SimpleElasticAgent(ElasticAgent):
         logger.info("[%s] %s", spec.role, run_records.place_of(worker_group))
 
     def _master(self, spec: WorkerSpec, info: Any) -> tuple[str, int]:
-        """Where the workers' store is to be: as the user says, else as the rendezvous does."""
+        """The address of the workers' store: the user's, else the rendezvous's."""
         if spec.master_addr and spec.master_port:
             return spec.master_addr, spec.master_port
         told = info.bootstrap_store_info
@@ -281,18 +281,18 @@ class SimpleElasticAgent(ElasticAgent):
         if self._watches is None:
             with held_back():  # `Thread.start` makes a KeyError of what a signal raises in it.
                 self._watches = [
-                    watching.NewsWatch(listen, self._news) for listen in self._listeners()
+                    handler_calls.NewsWatch(listen, self._news) for listen in self._listeners()
                 ]
         self._news.wait(timeout_s)
         self._news.clear()
 
     def _listeners(self) -> list[Callable[[float], object]]:
-        """What can be waited for, once workers run; each is called in a thread of its own."""
+        """Calls that wait for news, once workers run; each is called in a thread of its own."""
         changes = handler_calls.of_changes(self._worker_group.spec.rdzv_handler)
         return [] if changes is None else [changes]
 
     def _look(self) -> tuple[RunResult, bool]:
-        """How the workers are, and whether the group wants to meet again."""
+        """The state of the workers, and whether the group wants to meet again."""
         group = self._worker_group
         self._looking_since = time.time()
         result = self._monitor_workers(group)

@@ -1,4 +1,4 @@
-"""What a handler may have or say besides the methods of a `RendezvousHandler`.
+"""Calls that a handler may offer besides the methods of a `RendezvousHandler`.
 
 - `wait_for_change(timeout: float) -> bool` blocks until another rendezvous is wanted (nodes wait,
   a member is lost, the job is over) and returns True, or returns False after `timeout` seconds.
@@ -14,6 +14,7 @@ asks every `monitor_interval`, and what has become of it is known when it is gon
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -21,11 +22,14 @@ from holdfast.elastic.multiprocessing import SignalException
 from holdfast.elastic.rendezvous import RendezvousGracefulExitError
 from holdfast.elastic.utils.logging import get_logger
 
+LOOK_UP_S = 1.0
+"""The time in which a thread that is not needed any more notices it."""
+
 logger = get_logger(__name__)
 
 
 def of_changes(handler: Any) -> Callable[[float], object] | None:
-    """How to wait for a change of the group, where the handler can tell of one."""
+    """The handler's call that waits for a change of the group, if it has one."""
     return _found(handler, "wait_for_change")
 
 
@@ -55,3 +59,31 @@ def _found(handler: Any, name: str) -> Callable[..., object] | None:
         return None
     call: Callable[..., object] = getattr(handler, name)
     return call
+
+
+class NewsWatch:
+    """Sets `news` when `listen` has heard of something, once, unless it is stopped before.
+
+    `listen` waits for so many seconds at most, and returns something true when it has heard.
+    """
+
+    def __init__(self, listen: Callable[[float], object], news: threading.Event) -> None:
+        self._listen = listen
+        self._news = news
+        self._is_over = False
+        threading.Thread(target=self._watch, name="holdfast watch", daemon=True).start()
+
+    def stop(self) -> None:
+        """Set nothing from now on. The thread ends soon after."""
+        self._is_over = True
+
+    def _watch(self) -> None:
+        try:
+            while not self._is_over:
+                if self._listen(LOOK_UP_S):
+                    break
+        except Exception:
+            # The agent looks for itself, and hears then what is wrong.
+            logger.debug("%s cannot be waited for", self._listen, exc_info=True)
+        if not self._is_over:
+            self._news.set()

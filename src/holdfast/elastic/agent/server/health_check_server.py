@@ -1,4 +1,4 @@
-"""Whether an agent is alive, told over HTTP to whoever probes its port.
+"""The health of an agent, over HTTP.
 
 Rules
 - Every path answers alike: 200 and `alive` while the last sign of life is at most `timeout`
@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from holdfast.core.node.health import Health, liveness
+from holdfast.core.health import Health, liveness
 from holdfast.runtime.loop import EventLoop
 from holdfast.runtime.thread_calls import ThreadCalls
 from holdfast.transport.http_model import HttpResponse, PageRequest, Route, at_once, text_response
@@ -113,4 +113,4 @@ class _Serving:
 
 
 def _nobody_cares(problem: str) -> None:
-    """What a callback raises is in the answer."""
+    """Nothing to do: an error of the callback is in the answer."""

@@ -68,7 +68,7 @@ TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
 HEALTH_TIMEOUT_S = 60
 WATCHDOG_INTERVAL_S = 0.1
 PID_TO_COME = "${pid}"
-"""In a prefix: whoever starts the process puts in its pid."""
+"""In a prefix: filled in where the process is started."""
 
 logger = get_logger(__name__)
 
@@ -309,7 +309,7 @@ def _warn_of_health(why: str) -> None:
 
 
 def _stuck_timeout_s(given: float | None) -> float:
-    """Where nothing sensible is said, workers may be stuck for ever."""
+    """The time-out; without a sensible value workers may be stuck for ever."""
     try:
         said = os.environ.get(TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT, "0")
         return max(0.0, float(said if given is None else given))

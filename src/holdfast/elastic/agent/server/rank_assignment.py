@@ -1,4 +1,4 @@
-"""Who is which rank, agreed upon by agents through the store that they share.
+"""The assignment of ranks, agreed upon by agents through the store that they share.
 
 Rules
 1. Ranks are those of `core.policy.ranks.assign`, with the agents in the order of their group ranks:
@@ -31,7 +31,7 @@ NOWHERE = Endpoint("", 0)
 
 
 class RankShare(NamedTuple):
-    """Where the ranks of one agent begin, and how many there are in all."""
+    """The first ranks of one agent, and the numbers of all."""
 
     first_rank: int
     world_size: int
@@ -40,7 +40,7 @@ class RankShare(NamedTuple):
 
 
 class RoleInstanceInfo(NamedTuple):
-    """What an agent says of itself. Agents that assign ranks in their own way build on it."""
+    """An agent's entry in the store. Agents that assign ranks in their own way build on it."""
 
     role: str
     rank: int
@@ -62,7 +62,7 @@ class RoleInstanceInfo(NamedTuple):
 
     @staticmethod
     def find_role_boundaries(roles_infos: Sequence[RoleInstanceInfo], role: str) -> tuple[int, int]:
-        """Where the first and the last of a role are; −1 for each where nobody has it."""
+        """The first and the last index of a role; −1 for each where no agent has it."""
         places = [place for place, info in enumerate(roles_infos) if info.role == role]
         return (places[0], places[-1]) if places else (-1, -1)
 

@@ -1,4 +1,4 @@
-"""What is told of a run: the events and the metrics of an agent, and its words for a failure.
+"""The events and the metrics of an agent, and its words for a failure.
 
 All of it is worked out from what the agent knows. It is the agent that records it, in
 methods which others may replace.
@@ -73,7 +73,7 @@ def event(
 
 
 def counts_of_run(agent: SimpleElasticAgent, result: RunResult) -> dict[str, int]:
-    """How the run ended, and whether it took restarts: 1 for what it was, 0 for all else."""
+    """Counters for the end of a run, with and without restarts: 1 for the one that it was."""
     was_restarted = agent._remaining_restarts != agent._worker_group.spec.max_restarts
     ended = "failed" if result.is_failed() else "success"
     tried = "with" if was_restarted else "no"
@@ -92,7 +92,7 @@ def flakiness(agent: SimpleElasticAgent, is_failed: bool) -> int:
 
 
 def place_of(group: WorkerGroup) -> str:
-    """Where this agent and its workers are, after a rendezvous."""
+    """The ranks of this agent and its workers after a rendezvous, in words."""
     first, last = group.workers[0], group.workers[-1]
     return (
         f"agent {group.group_rank} of {group.group_world_size} has ranks {first.global_rank} to "

@@ -17,7 +17,7 @@ from holdfast.processes import environment
 PASSED_ON = (
     "TORCH_NCCL_ASYNC_ERROR_HANDLING", "OMP_NUM_THREADS", *environment.DEVICE_LISTS,
 )  # fmt: skip
-"""What workers get as the agent has it, even if it is changed while they run."""
+"""Variables that workers get as the agent has them, even if these change while they run."""
 
 
 def of_workers(

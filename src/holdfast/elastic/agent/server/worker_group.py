@@ -1,4 +1,4 @@
-"""What an agent runs: the specification of its workers, the workers, and what came of them.
+"""The specification of an agent's workers, the workers, and their results.
 
 `WorkerSpec` and `RunResult` are dataclasses, since callers construct them by keyword, compare
 them and `replace` them.
@@ -22,7 +22,7 @@ UNASSIGNED = -1
 
 @dataclass
 class WorkerSpec:
-    """What the workers of one role are, and how the agents that run them meet.
+    """The specification of the workers of one role, and of how their agents meet.
 
     `entrypoint` is a function or a command, and `args` are its arguments. `rdzv_handler` is
     anything with the methods of a `RendezvousHandler`. `max_restarts` counts the restarts that
@@ -144,7 +144,7 @@ class WorkerGroup:
 
 @dataclass
 class RunResult:
-    """What came of a run, by global rank: each rank is in at most one of the two.
+    """The result of a run, by global rank: each rank is in at most one of the two.
 
     All or nothing: it succeeded only if all workers of this agent did. Workers that the agent
     stopped are in neither.

@@ -1,7 +1,7 @@
-"""How the error of a process reaches whoever launched it.
+"""Passing the error of a process to its launcher.
 
 A function under `record` leaves what it raises in the file that `TORCHELASTIC_ERROR_FILE`
-names. Whoever launched the process reads it into a `ProcessFailure`, raises a
+names. The launcher reads it into a `ProcessFailure`, raises a
 `ChildFailedError` for all that failed and, being under `record` as well, passes the first of
 them up. The file and the decorator are those of `holdfast.worker`.
 """

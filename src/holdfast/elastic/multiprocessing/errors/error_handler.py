@@ -1,7 +1,7 @@
 """`ErrorHandler`: what `record` does with an error, in steps that a subclass may replace.
 
 The steps themselves are those of `holdfast.worker.record` and `holdfast.worker.error_file`:
-nothing that is done here raises because a file cannot be written, since whoever comes here is
+nothing that is done here raises because a file cannot be written, since its caller is
 failing already.
 """
 
@@ -32,7 +32,7 @@ class ErrorHandler:
     """The qualified name of the function whose errors are recorded, for subclasses."""
 
     def _get_error_file_path(self) -> str | None:
-        """Where this process is to leave its error, or None when nobody asked for it."""
+        """The path of this process's error file; None where none is wanted."""
         return error_file.path_from_environment(os.environ)
 
     def set_entrypoint_fn_name(self, fn_name: str | None) -> None:

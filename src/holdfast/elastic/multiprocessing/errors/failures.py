@@ -182,7 +182,7 @@ class ChildFailedError(Exception):
 
 
 def _moment(failure: ProcessFailure) -> tuple[int, float]:
-    """What orders failures. The timestamp may have been set by others, who then decide."""
+    """The key that orders failures. Their timestamps may have been set by others."""
     exact_s = getattr(failure, "_exact_time_s", failure.timestamp)
     return failure.timestamp, exact_s % 1.0 if int(exact_s) == failure.timestamp else 0.0
 

@@ -1,0 +1,125 @@
+"""What a feature may add to the coordinator, hook by hook.
+
+The kernel (`core.coordinator`, `core.rounds`, `core.membership`) knows no feature: it calls these.
+Each hook does nothing unless a feature overrides it. A feature keeps what it remembers of a round
+in that round (`Round.saves`, `Round.stalls`), and so begins anew with the next one.
+"""
+
+from __future__ import annotations
+
+from holdfast.core.coordinator_io import CoordinatorEffect, CoordinatorEvent
+
+TYPE_CHECKING = False  # As in `typing`, without its import.
+if TYPE_CHECKING:
+    from holdfast.core.coordinator import CoordinatorState
+    from holdfast.core.policy.root_cause import Cause
+    from holdfast.core.protocol.document import Ledger
+    from holdfast.core.protocol.messages import FromNode, RoundReport
+    from holdfast.core.protocol.model import NodeInfo
+    from holdfast.core.rounds import Round
+
+Effects = list[CoordinatorEffect]
+
+
+class CoordinatorFeature:
+    """A part of the coordinator beside the protocol."""
+
+    events: tuple[type, ...] = ()
+    """Events that are this feature's alone."""
+    messages: tuple[type, ...] = ()
+    """Messages of nodes that are this feature's alone."""
+
+    def __repr__(self) -> str:
+        """The same for every coordinator: a feature keeps nothing itself."""
+        return type(self).__name__
+
+    def take(self, state: CoordinatorState, event: CoordinatorEvent, now: float) -> Effects:
+        """One of `events` has happened."""
+        return []
+
+    def heard(self, state: CoordinatorState, node: str, message: FromNode, now: float) -> Effects:
+        """A node said one of `messages`."""
+        return []
+
+    def check(self, state: CoordinatorState, now: float) -> Effects:
+        """After every event, while the job goes on."""
+        return []
+
+    def due(self, state: CoordinatorState, what: str, now: float) -> None:
+        """A deadline of `CoordinatorState.deadlines` has passed."""
+
+    # Nodes.
+
+    def greeted(self, state: CoordinatorState, node: str) -> None:
+        """A node has a fresh connection: what it said on an older one may not hold any more."""
+
+    def after_greeting(self, state: CoordinatorState) -> Effects:
+        """All that a greeting says was taken."""
+        return []
+
+    def reported(
+        self, state: CoordinatorState, node: str, report: RoundReport, now: float
+    ) -> Effects:
+        """A member of the present round has greeted again, and said how it is."""
+        return []
+
+    def sits_out(self, state: CoordinatorState, now: float) -> dict[str, float]:
+        """Nodes that are ready and may take no seat, and until when."""
+        return {}
+
+    def refusal(self, state: CoordinatorState, node: str, now: float) -> str:
+        """Why a node that is ready gets no seat, in a sentence for it; empty where it may."""
+        return ""
+
+    # Rounds.
+
+    def round_formed(
+        self, state: CoordinatorState, seated: tuple[NodeInfo, ...], now: float
+    ) -> str:
+        """These have seats in the next round; what everybody is to be told about that."""
+        return ""
+
+    def member_succeeded(self, state: CoordinatorState, current: Round) -> Effects:
+        """All workers of a member have ended well."""
+        return []
+
+    def member_gone(self, current: Round, node: str) -> None:
+        """A member is lost, or has left."""
+
+    def end_coming(
+        self,
+        state: CoordinatorState,
+        current: Round,
+        what: tuple[str, str],
+        until: float | None,
+        now: float,
+    ) -> Effects:
+        """A round is to end in order, by then (None: as long as usual). `what` is the name of the
+        node that it is about, if any, and what is with it."""
+        return []
+
+    def end_not_needed(self, state: CoordinatorState, current: Round, now: float) -> Effects:
+        """Nothing wants a running round to end."""
+        return []
+
+    def may_end(self, current: Round, now: float) -> bool:
+        """Whether an end in order waits for nothing more."""
+        return True
+
+    def keeps_round(self, current: Round, now: float) -> bool:
+        """Whether the round is not to end for newcomers or for its size now."""
+        return False
+
+    def after_drain(self, state: CoordinatorState, now: float) -> Effects:
+        """Those that wanted to leave the running round were let out, if they could be."""
+        return []
+
+    def round_judged(
+        self, state: CoordinatorState, ended: Round, cause: Cause | None, now: float
+    ) -> None:
+        """Every member of a round that ended is back or gone."""
+
+    # Takeover.
+
+    def took_over(self, state: CoordinatorState, written: Ledger, now: float) -> None:
+        """This coordinator goes on from what the last one wrote down."""

@@ -1,0 +1,141 @@
+"""Workers that have not exited while others finished well.
+
+Rules
+1. Once a worker of the round has exited with status 0, the others should exit soon. The node knows
+   that of its own; that at least half of all nodes have finished is told by the coordinator. With
+   each the time begins anew. An exit after a request to save says nothing: it was to leave.
+2. After `Oversight.exit_notice_s` those that are left are named, once in a round, with where they
+   are: a hang at exit, most often, which nobody else would notice.
+3. With `--exit-timeout` they are ended when that is over: SIGTERM, then SIGKILL.
+4. One whose main thread was past the end of its program then counts as finished, whatever ended it:
+   it had done its work. Any other has failed.
+5. One that ends by itself meanwhile has ended as it says.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import ClassVar
+
+from msgspec import Struct, field
+
+from holdfast.core.node import KilledFor, NodeState, WorkerHere, alive, running_round
+from holdfast.core.node_hooks import Effects, NodeFeature
+from holdfast.core.node_io import (
+    LookAtUnexited,
+    NodeEvent,
+    NodeTimerFired,
+    Say,
+    SignalWorkers,
+    Unexited,
+    UnexitedFound,
+    WakeNode,
+)
+from holdfast.core.protocol.messages import ExpectExits, ToNode
+
+EXIT_TIMER = "exit"
+
+
+class ExitWait(Struct):
+    """The wait of one round for its last workers to exit."""
+
+    named: bool = False
+    ending: tuple[int, ...] = ()
+    """Local ranks that were sent SIGTERM."""
+
+
+class NodeExits(NodeFeature):
+    TAKES: ClassVar = (UnexitedFound, ExpectExits, EXIT_TIMER)
+    wait: ExitWait = field(default_factory=ExitWait)
+
+    def round_started(self, state: NodeState) -> Effects:
+        self.wait = ExitWait()
+        return []
+
+    def take(self, state: NodeState, event: NodeEvent | ToNode, now: float) -> Effects:
+        match event:
+            case ExpectExits():
+                return self._expect(state, event.round)
+            case NodeTimerFired():
+                return self._waited(state)
+            case UnexitedFound():
+                return self._found(state, event)
+        raise AssertionError(f"not about exits: {event}")
+
+    def worker_exited(self, state: NodeState, worker: WorkerHere) -> Effects:
+        if worker.status is None or not worker.status.succeeded or worker.was_asked:
+            return []
+        return self._expect(state, state.last_round)
+
+    def _expect(self, state: NodeState, number: int) -> Effects:
+        """Others have finished well: wait for those that are left (rule 1)."""
+        round, oversight = running_round(state, number), state.config.oversight
+        is_over = round is None or round.failures or not alive(state)
+        if is_over or state.foreign or self.wait.ending:
+            return []
+        if not self.wait.named and oversight.exit_notice_s is not None:
+            return [WakeNode(EXIT_TIMER, oversight.exit_notice_s)]
+        return [] if oversight.exit_s is None else [WakeNode(EXIT_TIMER, oversight.exit_s)]
+
+    def _waited(self, state: NodeState) -> Effects:
+        """The time is over: find out where they are, or end what SIGTERM has not."""
+        round, running = running_round(state, state.last_round), alive(state)
+        if round is None or round.failures or not running:
+            return []
+        if self.wait.ending:
+            left = tuple(rank for rank in self.wait.ending if rank in running)
+            return [SignalWorkers(signal.SIGKILL, left)] if left else []
+        notices = not self.wait.named and state.config.oversight.exit_notice_s is not None
+        return [LookAtUnexited(state.last_round, ends=not notices)]
+
+    def _found(self, state: NodeState, event: UnexitedFound) -> Effects:
+        """Where they are is known, and kept (rules 2 to 4)."""
+        round, running = running_round(state, event.round), alive(state)
+        left = [one for one in event.workers if one.local_rank in running]
+        if round is None or round.failures or not left:
+            return []
+        return self._end(state, event, left) if event.ends else self._name(state, event, left)
+
+    def _name(self, state: NodeState, event: UnexitedFound, left: list[Unexited]) -> Effects:
+        self.wait.named, oversight = True, state.config.oversight
+        since_s = oversight.exit_notice_s or 0.0
+        effects: Effects = []
+        for one in left:
+            words = f"has not exited, {since_s:.3g} s after others finished{_where(one)}"
+            effects.append(Say(f"{_named(state, one)} {words}{_kept(event)}"))
+        if oversight.exit_s is not None:
+            effects.append(WakeNode(EXIT_TIMER, max(0.0, oversight.exit_s - since_s)))
+        return effects
+
+    def _end(self, state: NodeState, event: UnexitedFound, left: list[Unexited]) -> Effects:
+        self.wait.ending = tuple(one.local_rank for one in left)
+        limit_s, effects = state.config.oversight.exit_s, Effects()
+        late = f"{limit_s:g} s after others finished (--exit-timeout)"
+        from holdfast.core.policy.kinds import NO_EXIT
+
+        for one in left:
+            worker = state.workers[one.local_rank]
+            worker.counts_as_done = one.is_finalizing
+            if not one.is_finalizing:
+                words = f"it had not exited {late}, and was ended{_where(one)}{_kept(event)}"
+                worker.killed_for = KilledFor(words, NO_EXIT)
+            counts = "it had finished" if one.is_finalizing else "it counts as failed"
+            words = f"has not exited, {late}{_where(one)}: ending it; {counts}"
+            effects.append(Say(f"{_named(state, one)} {words}{_kept(event)}"))
+        grace = WakeNode(EXIT_TIMER, state.config.timeouts.shutdown_s)
+        return [*effects, SignalWorkers(signal.SIGTERM, self.wait.ending), grace]
+
+
+def _named(state: NodeState, one: Unexited) -> str:
+    worker = state.workers[one.local_rank]
+    return f"rank {worker.rank} on {state.name} (pid {worker.pid})"
+
+
+def _where(one: Unexited) -> str:
+    past = "past the end of its program" if one.is_finalizing else ""
+    words = ", ".join(each for each in (past, one.place) if each)
+    return f"; it is {words}" if words else ""
+
+
+def _kept(event: UnexitedFound) -> str:
+    return f"; its stack: {event.file}" if event.file else ""

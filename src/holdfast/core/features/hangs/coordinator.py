@@ -1,0 +1,210 @@
+"""Hangs of a whole job: when all of its workers are stalled, and what follows.
+
+Rules
+1. A job hangs when every node that has not finished its part of the round has said that its workers
+   stand still. One that has not said so may be what the others wait for.
+2. All of these are told, once for each stall. Who moves ends it.
+3. With `--hang restart` one worker is ended: the odd one of all, whichever node it is on, and where
+   none is odd, one on the first node. That it failed ends the round, as any failure does. Where
+   the workers of some never spoke, that is done only if the cause is known (rule 6).
+4. What a node said on a connection that broke is forgotten: it may have moved since, unheard. It
+   says again what still holds, and is told again what it may not have heard; whom to end for it
+   stays the same.
+5. Where several nodes stand still, all places together are said once, where the coordinator is.
+6. The cause is known where at least half of the ranks wait in a collective and the others are in
+   none, or where all wait in one and a rank has ended with exit code 0, or is the only one in
+   another one. A node whose workers never reported a step, and are stalled for a short time only,
+   counts only then. Once a node has finished, it has to say so again: its workers may have been
+   released by that one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+
+from holdfast.core.coordinator_hooks import CoordinatorFeature
+from holdfast.core.coordinator_io import CoordinatorEffect, Explain, Tell
+from holdfast.core.protocol.messages import FromNode, TellHang, WorkersResumed, WorkersStalled
+from holdfast.core.rounds import Round
+
+if TYPE_CHECKING:
+    from holdfast.core.coordinator import CoordinatorState
+    from holdfast.core.policy.stacks import StackGroup
+
+Effects = list[CoordinatorEffect]
+
+
+class HangCase(Struct):
+    """The whole job is stalled."""
+
+    node: str
+    """On which a worker is to be ended for it; empty where none is."""
+    rank: int | None = None
+    """Which one, where that is known."""
+    told: set[str] = field(default_factory=set)
+
+
+class RoundStalls(Struct):
+    """Which members of a round are stalled."""
+
+    reports: dict[str, WorkersStalled] = field(default_factory=dict)
+    """By member."""
+    case: HangCase | None = None
+    """While all of them are."""
+
+
+def of_round(current: Round) -> RoundStalls:
+    if current.stalls is None:
+        current.stalls = RoundStalls()
+    return current.stalls
+
+
+class Hangs(CoordinatorFeature):
+    """Attaches the detection of hangs to the coordinator."""
+
+    messages = (WorkersStalled, WorkersResumed)
+
+    def heard(self, state: CoordinatorState, node: str, message: FromNode, now: float) -> Effects:
+        if isinstance(message, WorkersStalled):
+            return stalled(state, node, message)
+        assert isinstance(message, WorkersResumed), "it has no other"
+        return resumed(state, node, message)
+
+    def greeted(self, state: CoordinatorState, node: str) -> None:
+        """It begins anew, on a fresh connection (rule 4)."""
+        current = state.group.round
+        if current is None or current.stalls is None:
+            return
+        current.stalls.reports.pop(node, None)
+        if current.stalls.case is not None:
+            current.stalls.case.told.discard(node)
+
+    def after_greeting(self, state: CoordinatorState) -> Effects:
+        return check(state)
+
+    def member_succeeded(self, state: CoordinatorState, current: Round) -> Effects:
+        """Those that never reported a step say anew that they are stalled (rule 6). The member may
+        have been the only one that was not."""
+        stalls = current.stalls
+        if stalls is not None:
+            left = {node: one for node, one in stalls.reports.items() if not one.never_spoke}
+            if len(left) < len(stalls.reports):
+                stalls.reports, stalls.case = left, None
+        return check(state)
+
+
+def stalled(state: CoordinatorState, node: str, message: WorkersStalled) -> Effects:
+    current = state.group.told_round(message.round, node)
+    if current is None:
+        return []
+    of_round(current).reports[node] = message
+    return check(state)
+
+
+def resumed(state: CoordinatorState, node: str, message: WorkersResumed) -> Effects:
+    current = state.group.told_round(message.round, node)
+    stalls = current.stalls if current is not None else None
+    if stalls is not None and stalls.reports.pop(node, None) is not None:
+        stalls.case = None
+    return []
+
+
+def check(state: CoordinatorState) -> Effects:
+    """Whether all of them are stalled now (rule 1)."""
+    current = state.group.round
+    if current is None or not current.is_whole or current.stalls is None:
+        return []  # It stops, or not all of its members are known yet.
+    stalls = current.stalls
+    if not _are_enough(current, stalls):
+        return []
+    left = [node for node in current.seats.nodes() if not current.seats.has_succeeded(node)]
+    if not left or any(node not in stalls.reports for node in left):
+        return []
+    groups = _groups(state, stalls, left)
+    is_known = _is_cause_known(current, stalls, left, groups)
+    if not is_known and any(stalls.reports[node].needs_cause for node in left):
+        return []
+    effects = _begin(state, current, left, groups, is_known)
+    case = stalls.case
+    assert case is not None, "it has just begun"
+    untold = [node for node in left if node not in case.told]
+    case.told.update(untold)
+    for node in untold:
+        ends = node == case.node
+        effects.append(Tell(node, TellHang(current.number, ends, case.rank if ends else None)))
+    return effects
+
+
+def _are_enough(current: Round, stalls: RoundStalls) -> bool:
+    """By number alone: thousands of nodes come and go, and are not gone through each time."""
+    known = len(stalls.reports) + current.seats.succeeded + len(current.done)
+    return known >= len(current.seats)
+
+
+def _is_cause_known(
+    current: Round, stalls: RoundStalls, left: list[str], groups: tuple[StackGroup, ...]
+) -> bool:
+    """Whether it is known for which rank the others wait (rule 6)."""
+    from holdfast.core.policy.stacks import not_in_collective, odd_one
+
+    absent = sum(len(one.stacks) for one in not_in_collective(groups))
+    waiting = sum(len(one.stacks) for one in groups) - absent
+    has_end = current.has_success or any(stalls.reports[node].has_early_end for node in left)
+    if absent:
+        return absent <= waiting
+    return waiting > 0 and (has_end or odd_one(groups) is not None)
+
+
+def _begin(
+    state: CoordinatorState,
+    current: Round,
+    left: list[str],
+    groups: tuple[StackGroup, ...],
+    is_known: bool,
+) -> Effects:
+    """Decide whom to end, and say where all are, unless that was done (rules 3 and 5)."""
+    stalls = of_round(current)
+    if stalls.case is not None and stalls.case.node in ("", *left):
+        return []
+    from holdfast.core.policy.stacks import in_words
+
+    ends = state.config.oversight.hang == "restart" and (
+        is_known or not any(stalls.reports[node].never_spoke for node in left)
+    )
+    stalls.case = _case(stalls, left, groups) if ends else HangCase("")
+    if len(left) == 1:
+        return []
+    still_s = min(stalls.reports[node].still_s for node in left)
+    words = f"all workers on {len(left)} nodes have stood still for {still_s:.0f} s"
+    finished = sorted(one.node for one in current.seats.by_node.values() if one.succeeded)
+    ended = ", ".join(state.name_of(node) for node in finished)
+    also = f"; all workers on {ended} had ended with exit code 0" if ended else ""
+    return [Explain(f"the job hangs: {words}: {in_words(groups)}{also}")]
+
+
+def _groups(
+    state: CoordinatorState, stalls: RoundStalls, left: list[str]
+) -> tuple[StackGroup, ...]:
+    """Where the workers of all nodes are."""
+    from holdfast.core.policy.stacks import WorkerStack, as_told, grouped_by
+
+    return grouped_by(
+        (as_told(place), WorkerStack(rank, state.members[node].name))
+        for node in left
+        for place in stalls.reports[node].places
+        for rank in place.ranks
+    )
+
+
+def _case(stalls: RoundStalls, left: list[str], groups: tuple[StackGroup, ...]) -> HangCase:
+    """On which node a worker is to be ended, and which (rule 3)."""
+    from holdfast.core.policy.stacks import odd_one
+
+    odd = odd_one(groups)
+    if odd is not None:
+        for node in left:
+            if any(odd.rank in place.ranks for place in stalls.reports[node].places):
+                return HangCase(node, odd.rank)
+    return HangCase(left[0])

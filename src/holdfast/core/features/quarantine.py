@@ -1,0 +1,178 @@
+"""Hosts that are kept out of the next rounds, because rounds keep failing on them.
+
+`core.policy.quarantine` has the rules; here is who is blamed, who sits all the same, what is
+written down of it and what is said.
+
+Rules
+1. A host is blamed when its round is judged, and looked at when the next one forms. A node that is
+   kept out stands by: it is told why and for how long, and takes no seat before.
+2. Too few without it: it takes part. Everybody is told either way, with the round.
+3. What is held against hosts is written down as numbers and durations: names may be long, and no
+   clock of one host is compared with another's.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from holdfast.core.coordinator_hooks import CoordinatorFeature
+from holdfast.core.policy import quarantine as policy
+from holdfast.core.policy import restarts
+from holdfast.core.policy import root_cause as rootcause
+from holdfast.core.protocol.document import HOSTS_KEPT, Ledger, roll
+from holdfast.core.protocol.model import NodeInfo
+from holdfast.core.protocol.naming import host_of
+from holdfast.core.rounds import Round
+
+TYPE_CHECKING = False  # As in `typing`, without its import.
+if TYPE_CHECKING:
+    from holdfast.core.coordinator import CoordinatorState
+
+
+class Quarantine(CoordinatorFeature):
+    """Attaches quarantine to the coordinator."""
+
+    def due(self, state: CoordinatorState, what: str, now: float) -> None:
+        if what == "stay":
+            state.rewrite = True  # Whoever takes over is not to keep that host out once more.
+            come_back(state, now)
+
+    def sits_out(self, state: CoordinatorState, now: float) -> dict[str, float]:
+        kept = out(state, now)
+        if not kept:
+            return {}
+        records = {node: record_of(state, node, kept) for node in state.ready}
+        return {node: record.until for node, record in records.items() if record is not None}
+
+    def refusal(self, state: CoordinatorState, node: str, now: float) -> str:
+        return standing(state, node, now)
+
+    def round_formed(
+        self, state: CoordinatorState, seated: tuple[NodeInfo, ...], now: float
+    ) -> str:
+        return about_seated(state, seated, now)
+
+    def round_judged(
+        self, state: CoordinatorState, ended: Round, cause: rootcause.Cause | None, now: float
+    ) -> None:
+        judged(state, ended, cause, now)
+
+    def took_over(self, state: CoordinatorState, written: Ledger, now: float) -> None:
+        if written.hosts:
+            inherit(state, written, now)
+
+
+def judged(
+    state: CoordinatorState, ended: Round, cause: rootcause.Cause | None, now: float
+) -> None:
+    """A round is over: note which host it blames, if any."""
+    rules, stop = state.config.quarantine, ended.stop
+    if not rules.after or stop is None or not stop.has_run:
+        return
+    failed = cause if stop.cause.kind == "failure" and not stop.lost else None
+    host = policy.blamed_host(failed, stop.lost_hosts, _hosts_of(state, failed))
+    if not host:
+        return
+    how = restarts.fingerprint(failed.first) if failed is not None else ""
+    blamed = number_of(host)
+    for number, record in list(state.hosts.items()):
+        if number != blamed:
+            state.hosts[number] = policy.failed_elsewhere(record, how, now)
+            if record.is_out(now) and not state.hosts[number].is_out(now):
+                again = f"{record.host} is not kept out any more: the same failure came on {host}"
+                state.group.wait.note = again
+    before = state.hosts.get(blamed, policy.HostRecord(host))
+    state.hosts[blamed] = policy.blamed(rules, replace(before, host=host), how, now)
+    _forget(state, now)
+
+
+def _hosts_of(state: CoordinatorState, cause: rootcause.Cause | None) -> dict[str, str]:
+    if cause is None:
+        return {}
+    nodes = {failure.node for failure in (cause.first, *cause.also_failed, *cause.stopped)}
+    known = {node: state.members.get(node) for node in nodes}
+    return {node: one.info.host if one else host_of(node) for node, one in known.items()}
+
+
+def _forget(state: CoordinatorState, now: float) -> None:
+    """Hold nothing against a host for ever, nor against more than can be written down."""
+    rules = state.config.quarantine
+    known = {n: policy.remembered(rules, record, now) for n, record in state.hosts.items()}
+    kept = [n for n, record in known.items() if not policy.is_forgotten(record, now)]
+    kept.sort(key=lambda number: known[number].until, reverse=True)
+    state.hosts = {number: known[number] for number in kept[:HOSTS_KEPT]}
+    come_back(state, now)
+
+
+def come_back(state: CoordinatorState, now: float) -> None:
+    """Look again when the next stay is over: it is written down, lest a takeover repeats it."""
+    stays = [record.until for record in out(state, now).values()]
+    if stays:
+        state.deadlines["stay"] = min(stays)
+
+
+def number_of(host: str) -> int:
+    return roll((host,))
+
+
+def out(state: CoordinatorState, now: float) -> dict[int, policy.HostRecord]:
+    """The hosts that are kept out now. Few are ever known, and mostly none."""
+    return {number: record for number, record in state.hosts.items() if record.is_out(now)}
+
+
+def record_of(
+    state: CoordinatorState, node: str, kept: dict[int, policy.HostRecord]
+) -> policy.HostRecord | None:
+    """What keeps this node out, if anything does; `kept` are those that are `out`."""
+    return kept.get(number_of(state.members[node].info.host)) if kept else None
+
+
+def about_seated(state: CoordinatorState, infos: tuple[NodeInfo, ...], now: float) -> str:
+    """These sit in the next round; what has to be said of who does not, or does all the same."""
+    kept = out(state, now)
+    if not kept:
+        return ""
+    hosts = {number_of(info.host): info.host for info in infos}
+    said = []
+    for number, record in kept.items():
+        if number in hosts:
+            state.hosts[number] = policy.let_in(record, now)
+            said.append(_needed(state, hosts[number], record))
+        elif not record.told and (host := record.host or _name(state, number)):
+            state.hosts[number] = replace(record, host=host, told=True)
+            said.append(f"{host} is kept out for {_left(record, now)}: {policy.reason(record)}")
+    return "; ".join(said)
+
+
+def _needed(state: CoordinatorState, host: str, record: policy.HostRecord) -> str:
+    least = state.min_nodes
+    needs = "1 node" if least == 1 else f"{least} nodes"
+    needs = f"the job needs {'' if least == state.max_nodes else 'at least '}{needs}"
+    return f"{host} takes part although {policy.reason(record)}: {needs}"
+
+
+def _name(state: CoordinatorState, number: int) -> str:
+    hosts = {member.info.host for member in state.members.values()}
+    return next((host for host in sorted(hosts) if number_of(host) == number), "")
+
+
+def _left(record: policy.HostRecord, now: float) -> str:
+    return f"{max(1.0, record.until - now):.0f} s"
+
+
+def standing(state: CoordinatorState, node: str, now: float) -> str:
+    """What a node that is kept out is told; empty where it is not."""
+    record = record_of(state, node, out(state, now))
+    if record is None:
+        return ""
+    why = f"{policy.reason(record, 'here')} (--quarantine-after {state.config.quarantine.after})"
+    return f"this node is kept out for another {_left(record, now)}: {why}; standing by"
+
+
+def inherit(state: CoordinatorState, written: Ledger, now: float) -> None:
+    """Take over what an earlier coordinator wrote down of hosts."""
+    state.hosts = {
+        kept.host: policy.HostRecord("", kept.failures, kept.stays, now + kept.left_s)
+        for kept in written.hosts
+    }
+    come_back(state, now)

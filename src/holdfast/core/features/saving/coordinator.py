@@ -1,0 +1,400 @@
+"""All workers of a round save, at one and the same step: before it ends in order, or on request.
+
+Rules
+1. A round ends in order when a node has to leave, when there is room for nodes that wait, or when
+   somebody wants fewer nodes or a restart. A node that has to leave says how long it can wait; the
+   others wait for `--save-timeout`. All members are told at once: workers talk to each other while
+   they save, and those of one node alone would wait for the others.
+2. Workers that say which step they are at (`holdfast.draining(step)`) wait there. One that asked
+   just before the news counts as waiting at the next step: it is on its way there, and may need
+   those who wait for it, so nobody waits to hear of it. When every node has said how far its
+   furthest is, the furthest of all is the step at which all of them save. Nobody is beyond it; and
+   whoever is behind gets there, since nobody waits any longer.
+3. A step stays as it was decided. A coordinator that takes over and asks again hears of it from
+   those who were told, as the furthest.
+4. The wait is over when nobody has anything left to save, or the time of whoever can wait least
+   has passed. A failure or a loss ends the round at once.
+5. Whoever was to leave may be gone with the coordinator that knew of it, or go with its own work
+   done. Members whose workers have saved and ended would then wait for an end that nobody brings:
+   where nobody saves or wants to leave any more, the round ends for them (`after_drain`).
+
+Nobody waits for a program that does not ask: its nodes answer that nobody listens.
+
+Where the round goes on (`holdfast save`)
+6. The round goes on, so nobody may be let go on who is expected: until the step is decided, the
+   wait can be given up, for all at once (`SaveOver`); from then on it cannot, and is over when all
+   have saved. Where workers say their steps, all of them are expected, also those that have never
+   asked yet. A worker waits for one of both, however long, and its node tells whoever takes over
+   what it knows.
+7. What is given up or over is not begun again by a node that has not heard so.
+8. If the round has to end meanwhile, the same save serves for that: workers are not asked twice. If
+   it need not end any more (the node that waited for room is gone), the save goes on under rule 6.
+9. Each save of a round has a number of its own, also when another coordinator begins it: what is
+   said of an earlier one is not about this one.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct, field
+
+from holdfast.core.coordinator_hooks import CoordinatorFeature
+from holdfast.core.coordinator_io import (
+    CoordinatorEffect,
+    Explain,
+    OperatorAsked,
+    Tell,
+)
+from holdfast.core.protocol.bounds import cut
+from holdfast.core.protocol.messages import (
+    FromNode,
+    RoundReport,
+    SaveHeard,
+    SaveNow,
+    SaveOver,
+    SavingReport,
+    WorkersSaved,
+)
+from holdfast.core.rounds import Round, end_for
+
+TYPE_CHECKING = False  # As in `typing`, without its import.
+if TYPE_CHECKING:
+    from holdfast.core.coordinator import CoordinatorState
+
+Effects = list[CoordinatorEffect]
+
+SaveResult = Literal["saved", "nobody looks", "given up"]
+EPOCH_BITS = 16
+"""A coordinator numbers fewer saves of one round than this many bits can count."""
+ENDS: dict[SaveResult, str] = {
+    "saved": "all workers that ask have saved",
+    "nobody looks": "nobody saves: no worker of this job looks at holdfast.draining()",
+    "given up": "nobody saves: not all workers asked, or came to a common step, in time",
+}
+
+
+class Save(Struct):
+    """Workers of a round are to save."""
+
+    reason: str
+    until: float
+    unheard: set[str]
+    """Members that have not passed it on yet."""
+    unsaved: set[str] = field(default_factory=set)
+    """Members with workers that have something left to save."""
+    furthest: int | None = None
+    """The furthest step that any worker waits at, if any said so."""
+    step: int | None = None
+    """At which all of them save, once it is decided."""
+    about: str = ""
+    """The name of the node with which the reason begins."""
+    number: int = 0
+    """Which save of this round it is."""
+    leaves: bool = True
+    """The round ends when all have saved."""
+    requested: bool = False
+    """It began with `holdfast save`, as far as is known."""
+    listened: bool = False
+    """There are workers that ask."""
+    unasked: set[str] = field(default_factory=set)
+    """Members with workers that have never asked."""
+    is_late: bool = False
+    """It was said that it takes long."""
+
+
+class SaveEnd(Struct, frozen=True):
+    """What came of a save after which the round went on."""
+
+    number: int
+    result: SaveResult
+    step: int | None = None
+
+
+class RoundSaves(Struct):
+    """The saves of one round."""
+
+    current: Save | None = None
+    count: int = 0
+    """The number of the last one."""
+    ended: SaveEnd | None = None
+    """What came of the last one after which the round went on."""
+    left: dict[str, None] = field(default_factory=dict)
+    """Members all of whose workers have ended after they were told to save."""
+
+
+def of_round(current: Round) -> RoundSaves:
+    if current.saves is None:
+        current.saves = RoundSaves()
+    return current.saves
+
+
+def save_under_way(current: Round) -> Save | None:
+    return current.saves.current if current.saves is not None else None
+
+
+class Saving(CoordinatorFeature):
+    """Attaches saving to the coordinator."""
+
+    messages = (SaveHeard, WorkersSaved)
+
+    def heard(self, state: CoordinatorState, node: str, message: FromNode, now: float) -> Effects:
+        if isinstance(message, SaveHeard):
+            return heard(state, node, message, now)
+        assert isinstance(message, WorkersSaved), "it has no other"
+        return saved(state, node, message)
+
+    def check(self, state: CoordinatorState, now: float) -> Effects:
+        return check(state, now)
+
+    def reported(
+        self, state: CoordinatorState, node: str, report: RoundReport, now: float
+    ) -> Effects:
+        current = state.group.round
+        if current is None:
+            return []
+        if report.condition == "left":
+            of_round(current).left[node] = None
+        return [*_reported(state, current, report, now), *_tell_again(current, node, now)]
+
+    def member_gone(self, current: Round, node: str) -> None:
+        save = save_under_way(current)
+        if save is not None:
+            save.unheard.discard(node)
+            save.unasked.discard(node)
+            save.unsaved.discard(node)
+
+    def end_coming(
+        self,
+        state: CoordinatorState,
+        current: Round,
+        what: tuple[str, str],
+        until: float | None,
+        now: float,
+    ) -> Effects:
+        save = save_under_way(current)
+        if until is None:
+            if save is not None and save.leaves:
+                return []
+            until = now + state.config.timeouts.save_s
+        return begin(state, current, what, until, now)
+
+    def end_not_needed(self, state: CoordinatorState, current: Round, now: float) -> Effects:
+        """The round goes on after the save (rule 8)."""
+        save = save_under_way(current)
+        if save is None or not save.leaves or current.leaving:
+            return []
+        save.leaves = False
+        if save.step is None:
+            save.until = now
+        return check(state, now)
+
+    def may_end(self, current: Round, now: float) -> bool:
+        return is_over(current, now)
+
+    def keeps_round(self, current: Round, now: float) -> bool:
+        save = save_under_way(current)
+        return save is not None and not save.leaves and not is_over(current, now)
+
+    def after_drain(self, state: CoordinatorState, now: float) -> Effects:
+        """End a round in which workers have ended to let somebody leave, who has gone since."""
+        current = state.group.round
+        if current is None or not current.is_whole or current.leaving or _holds_up(current, now):
+            return []
+        left = of_round(current).left if current.saves is not None else {}
+        node = next((node for node in left if current.seats.is_present(node)), None)
+        if node is None:
+            return []
+        what = "has no worker left in the round: they were asked to save, and have ended"
+        return end_for(state, current, "drain", (state.name_of(node), what), now)
+
+
+def begin(
+    state: CoordinatorState, current: Round, what: tuple[str, str], until: float, now: float
+) -> Effects:
+    """Have everybody save before the round ends: until then, or sooner than was said before.
+
+    `what` is the name of a node, if it is about one, and what is with it.
+    """
+    saves = of_round(current)
+    save = saves.current
+    if save is not None and save.leaves and save.until <= until:
+        return []
+    reason, about = " ".join(filter(None, what)), what[0]
+    if save is None:
+        number = saves.count = _next_number(state, current)
+        present = set(current.seats.present())
+        saves.current = save = Save(reason, until, present, about=about, number=number)
+    elif not save.leaves:  # Rule 8.
+        save.leaves, save.reason, save.about = True, reason, about
+        save.unheard = set(current.seats.present())  # Told again, they say again where they are.
+    save.until = until
+    state.deadlines["save"] = until
+    return _tell_all(current, save, now)
+
+
+def _next_number(state: CoordinatorState, current: Round) -> int:
+    """One that no member knows (rule 9), though not all may have reported to this coordinator."""
+    known = of_round(current).count
+    if current.missing is not None:
+        known = max(known, state.term.epoch << EPOCH_BITS)
+    return known + 1
+
+
+def request(state: CoordinatorState, current: Round, event: OperatorAsked, now: float) -> Effects:
+    """Somebody wants all to save, and the round goes on."""
+    saves = of_round(current)
+    number = saves.count = _next_number(state, current)
+    until = state.deadlines["save"] = now + event.within_s
+    reason, present = f"{event.by} asked all workers to save", set(current.seats.present())
+    saves.current = Save(reason, until, present, number=number, leaves=False, requested=True)
+    return _tell_all(current, saves.current, now)
+
+
+def check(state: CoordinatorState, now: float) -> Effects:
+    """Where the round goes on: whether the save is over (rule 6)."""
+    current = state.group.round
+    if current is None or not current.is_running:
+        return []
+    save = save_under_way(current)
+    if save is None or save.leaves:
+        return []
+    if _all_have_heard(current, save) and not save.unsaved:
+        return _conclude(current, save, "saved" if save.listened else "nobody looks")
+    if now < save.until or save.is_late or current.seats.unreported:
+        return []
+    if save.step is None:
+        return _conclude(current, save, "given up")
+    save.is_late = True
+    nodes = len(save.unsaved)
+    return [Explain(f"{nodes} of {len(current.seats)} nodes have not saved yet; they still may")]
+
+
+def _conclude(current: Round, save: Save, result: SaveResult) -> Effects:
+    saves = of_round(current)
+    saves.current, saves.ended = None, SaveEnd(save.number, result, save.step)
+    at = f", at step {save.step}" if save.step is not None else ""
+    over = SaveOver(current.number, save.number, result == "saved")
+    told: Effects = [Tell(node, over) for node in current.seats.present()]
+    return [*told, Explain(ENDS[result] + at)]
+
+
+def _reported(state: CoordinatorState, current: Round, report: RoundReport, now: float) -> Effects:
+    """A node of the round says what it knows of its saves."""
+    if not current.is_running:
+        return []
+    saves, told = of_round(current), report.saving
+    saves.count = max(saves.count, report.saved, told.number if told is not None else 0)
+    effects: Effects = []
+    save = saves.current
+    if save is not None and save.number <= report.saved:
+        effects += _known_to_be_over(state, current, save, now)
+    ended = saves.ended
+    if report.saved and (ended is None or ended.number < report.saved):
+        saves.ended = ended = SaveEnd(report.saved, "saved")
+    if told is None:
+        return effects
+    if ended is not None and told.number <= ended.number:
+        over = SaveOver(current.number, told.number, ended.result == "saved")
+        return [*effects, *(Tell(node, over) for node in current.seats.present())]
+    return effects + _take_up(current, told, now)
+
+
+def _known_to_be_over(state: CoordinatorState, current: Round, save: Save, now: float) -> Effects:
+    """An earlier coordinator has told others so; if the round ends, all save once more."""
+    if not save.leaves:
+        return _conclude(current, save, "saved")
+    of_round(current).current = None
+    reason = save.reason.removeprefix(save.about).strip()
+    return begin(state, current, (save.about, reason), save.until, now)
+
+
+def _take_up(current: Round, told: SavingReport, now: float) -> Effects:
+    """Go on with what an earlier coordinator began, and what it decided."""
+    save, step = save_under_way(current), told.step
+    if save is None:
+        save = Save(told.reason, now + told.within_s, set(current.seats.present()))
+        save.number, save.leaves, save.requested = told.number, False, True
+        save.furthest = save.step = step
+        of_round(current).current = save
+        return _tell_all(current, save, now)
+    if save.number == told.number and save.step is None and step is not None:
+        save.step = save.furthest = step
+        return _tell_all(current, save, now)
+    return []
+
+
+def _tell_again(current: Round, node: str, now: float) -> Effects:
+    """A member has a new connection: what it was told, or told us, may be lost with the old one."""
+    save = save_under_way(current)
+    if save is None or not current.is_running:
+        return []
+    save.unheard.add(node)
+    return [Tell(node, _save_now(current, save, now))]
+
+
+def heard(state: CoordinatorState, node: str, message: SaveHeard, now: float) -> Effects:
+    """Once all have said how far they are, say where they save."""
+    current = state.group.told_round(message.round, node)
+    save = save_under_way(current) if current is not None and current.is_running else None
+    if current is None or save is None or message.number != save.number:
+        return []
+    save.unheard.discard(node)
+    (save.unasked.add if message.unasked else save.unasked.discard)(node)
+    if message.listening:
+        save.listened = True
+        save.unsaved.add(node)
+    if save.step is not None:
+        return []
+    if message.step is not None:
+        save.furthest = max(message.step, save.furthest or 0)
+    if save.furthest is None or not _all_have_heard(current, save):
+        return []
+    if save.unasked and not save.leaves:
+        return []  # Rule 6: they are about to ask, for the others are in step with them.
+    save.step = save.furthest
+    return _tell_all(current, save, now)
+
+
+def saved(state: CoordinatorState, node: str, message: WorkersSaved) -> Effects:
+    current = state.group.told_round(message.round, node)
+    if current is not None and current.is_running:
+        save = save_under_way(current)
+        if save is not None and save.number == message.number:
+            save.unsaved.discard(node)
+        if message.left:
+            of_round(current).left[node] = None
+    return []
+
+
+def is_over(current: Round, now: float) -> bool:
+    """Whether nothing is left to wait for (rule 4)."""
+    save = save_under_way(current)
+    if save is None or now >= save.until:
+        return True
+    return _all_have_heard(current, save) and not save.unsaved
+
+
+def _holds_up(current: Round, now: float) -> bool:
+    """Whether those that have saved and ended still wait for others (rule 5)."""
+    save = save_under_way(current)
+    if save is None:
+        return False
+    goes_on = save.requested and not save.leaves
+    return goes_on or not is_over(current, now)
+
+
+def _all_have_heard(current: Round, save: Save) -> bool:
+    """Members whom a new coordinator has not met yet have not."""
+    return not save.unheard and not current.seats.unreported
+
+
+def _tell_all(current: Round, save: Save, now: float) -> Effects:
+    message = _save_now(current, save, now)
+    return [Tell(node, message) for node in current.seats.present()]
+
+
+def _save_now(current: Round, save: Save, now: float) -> SaveNow:
+    left_s = max(save.until - now, 0.0)
+    what = (cut(save.reason), left_s, save.step, save.about)
+    return SaveNow(current.number, *what, save.number, save.leaves)

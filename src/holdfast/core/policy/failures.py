@@ -1,0 +1,73 @@
+"""What a node says about a failure of its workers, and how much of it without being asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from holdfast.core.policy.config import JobConfig
+from holdfast.core.protocol.bounds import SECONDS_MOST, TEXT_MOST, cut
+from holdfast.core.protocol.document import digest, fit
+from holdfast.core.protocol.messages import FrameGroup
+from holdfast.core.protocol.model import Assignment, ErrorDetail, Failure
+
+TOLD_AT_MOST = 256
+"""Failures of one node in one message, even in brief: a frame has to hold them."""
+BRIEF_ABOVE = 64
+"""In a job of more workers than this, failures are told in brief unless details are asked for."""
+KEPT_ALIVE_MOST_S = 3600.0
+"""How much earlier than its end an exception is believed to be: clocks on the wall may be set."""
+
+
+Failures = Mapping[int, Failure]
+"""Of a node's round, by local rank."""
+
+
+def in_brief(told: Failures, config: JobConfig, round: Assignment) -> tuple[Failure, ...]:
+    """All of it in a small job; the essentials in a large one, where thousands come at once."""
+    if round.world_size <= BRIEF_ABOVE:
+        return in_full(told, config)
+    return tuple(digest(failure) for failure in told.values())[:TOLD_AT_MOST]
+
+
+def in_full(told: Failures, config: JobConfig) -> tuple[Failure, ...]:
+    """All of it, as far as one message over the network holds it."""
+    known = told.values()
+    return tuple(known) if config.max_nodes == 1 else fit(known)[:TOLD_AT_MOST]
+
+
+def within_bounds(error: ErrorDetail) -> ErrorDetail:
+    """What a program says of its own end, as others take it (`core.protocol.bounds`).
+
+    Of a traceback the end says most.
+    """
+    at = error.timestamp
+    has_time = at is None or abs(at) <= SECONDS_MOST
+    if has_time and len(error.message) <= TEXT_MOST and len(error.traceback) <= TEXT_MOST:
+        return error
+    return replace(
+        error,
+        message=cut(error.message, TEXT_MOST),
+        traceback=error.traceback[-TEXT_MOST:],
+        timestamp=at if has_time else None,
+    )
+
+
+def raised_s(error: ErrorDetail, ended_at: float) -> float:
+    """How long before its end a worker had raised: both by the clock of its own host."""
+    raised_at = error.timestamp
+    if raised_at is None or not ended_at:
+        return 0.0
+    unsure_s = 1.0 if raised_at == int(raised_at) else 0.0  # Some tell whole seconds.
+    return min(max(0.0, ended_at - raised_at - unsure_s), KEPT_ALIVE_MOST_S)
+
+
+def location(told: FrameGroup | None) -> tuple[str, bool]:
+    """Where a worker was, in words, and whether it waited for other ranks there."""
+    if told is None:
+        return "", False
+    from holdfast.core.policy.stacks import as_told  # Few jobs ever need it.
+
+    place = as_told(told)
+    return cut(place.shortly()), place.in_collective

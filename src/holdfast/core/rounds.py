@@ -1,0 +1,1756 @@
+"""Rounds of one group of workers: how one forms, ends, is judged, and survives a takeover.
+
+    forming ──written down──▶ running ──all succeeded──▶ the job is over
+       ▲                         │ failure, loss, drain, newcomers, a request
+       │                         ▼
+       └──restart or re-form── stopping ──every member back or gone──▶ judged ──give up──▶ over
+
+Rules
+Forming
+1. Ranks are complete before a round is announced, and it is announced only once it is written
+   down. If something ends it meanwhile, it is never announced, and what is said of it is ignored.
+2. Deciding whether to form is cheap: it happens after every event, and takes the same time for ten
+   nodes as for ten thousand. Only forming itself goes through all of them, once.
+3. A wait is explained when its reason changes; a crowd that arrives is not counted aloud.
+4. Where ranks are fixed, the job waits for ranks, not for numbers, and says for which; a node
+   whose rank is taken is told so, and stands by. Fixed ranks come with a fixed master: each node's
+   workers get its address and port as they were given on that node.
+Ending
+5. Ending is immediate and happens once: whatever comes later is noted, not acted on. Only an end
+   in order (a drain, newcomers, a request) waits until all workers that ask have saved.
+6. A member is done with when it says that nothing of the round is left on it (*back*, or *idle* if
+   it never ran anything), when it has left, or when it is proven to be gone, not when suspected.
+7. After the first success the round is closing: losing a node that has finished does not count.
+Judging
+8. A round is judged once, when every member is back or gone.
+9. Only a round that ended because a worker failed, and in which no member was lost, is charged:
+   the peers of a machine that dies fail first, and the loss is known later. So do the peers of a
+   node that lost the coordinator and stopped its workers.
+10. Rounds in a row without progress end the job, whatever ended them. A group that was asked to
+    close ends with the round that it is in.
+Takeover: a round that an earlier coordinator formed
+11. Its seats are known by number only, until their nodes report. Nothing forms before all have, or
+    must be gone. When all have, and all still run, the round goes on and nobody notices.
+12. A member that died with the earlier coordinator, by proof, or left with it, is lost: the round
+    ends at once, and waits for it no longer than for any node whose tether has ended.
+13. A round may have been written down without anybody having been told of it. When nodes report
+    that have not heard of it, and they are all of its members, it never ran: it is over.
+14. A member that is known to have succeeded is not waited for, and its loss is none.
+15. A member whose own machine proves its end (the secret in its lock file) is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+from typing import Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from holdfast.core.coordinator_io import (
+    CoordinatorEffect,
+    Disconnect,
+    Explain,
+    Reinstate,
+    Resign,
+    Revoke,
+    Tell,
+)
+from holdfast.core.membership import Member, Penalty
+from holdfast.core.policy import ranks, restarts, rounds
+from holdfast.core.policy import root_cause as rootcause
+from holdfast.core.policy.config import Timeouts
+from holdfast.core.protocol import exit_status, marks
+from holdfast.core.protocol.bounds import cut
+from holdfast.core.protocol.document import DONE_KEPT, Ledger, NodeLimits, brief, roll
+from holdfast.core.protocol.messages import (
+    DescribeFailures,
+    EndedMember,
+    EndingKind,
+    ExpectExits,
+    FailuresDescribed,
+    NodeDraining,
+    NodeLeft,
+    RoundReport,
+    RoundStopped,
+    RunRound,
+    StandBy,
+    StopRound,
+    WorkersFailed,
+    WorkersSucceeded,
+)
+from holdfast.core.protocol.model import (
+    Assignment,
+    Blame,
+    EarlyEnd,
+    Endpoint,
+    Failure,
+    NodeInfo,
+    Outcome,
+)
+from holdfast.core.protocol.naming import host_of
+
+TYPE_CHECKING = False  # As in `typing`, without its import.
+if TYPE_CHECKING:
+    from holdfast.core.coordinator import CoordinatorState
+    from holdfast.core.features.hangs.coordinator import RoundStalls
+    from holdfast.core.features.saving.coordinator import RoundSaves
+
+Effects = list[CoordinatorEffect]
+
+ANNOUNCED_ARRIVALS = 8
+"""Up to this many nodes every arrival is told; beyond it, once in a while."""
+ANNOUNCE_EVERY_S = 5.0
+DESCRIBED_NODES = 3
+"""How many nodes are asked for all that they know of their failures."""
+STOP_MARGIN_S = 5.0
+EXPLAIN_AFTER_S = 1.0
+"""An end of a round that takes longer to be judged is explained before."""
+EXPLAIN_TAKEOVER_AFTER_S = 2.0
+"""A takeover that lasts longer is explained: it looks like a hang."""
+WITHOUT_LEASE = "had lost the coordinator and stopped its workers"
+RESIGN_FROM = 3
+"""Of two nodes, one that is lost is half of them: that says nothing about who is cut off."""
+WITNESSES = 2
+ALL_SUCCEEDED = Outcome("succeeded", "all workers succeeded", 0)
+PROVEN_END = "all its processes have ended, as its machine confirms"
+ENDINGS: dict[EndingKind, tuple[str, str]] = {
+    "failure": ("a worker failed", "one restart, unless a member was lost too"),
+    "loss": ("a member is lost, suspected, has left or stopped by itself", "nothing"),
+    "drain": ("a member was asked to leave (SIGTERM, USR1 or USR2 to its agent)", "nothing"),
+    "newcomers": ("nodes wait, and there is room for them", "nothing"),
+    "asked": ("somebody asked for it (`holdfast restart`, or `scale` to fewer nodes)", "nothing"),
+}
+"""What ends a round, and what it costs of the restart budget."""
+
+
+def flatten(effects: Iterable[Effects]) -> Effects:
+    return list(chain.from_iterable(effects))
+
+
+# Seats.
+
+SeatStatus = Literal["member", "unreported", "finished", "absent"]
+"""*Member*: its node is known. In a round of an earlier coordinator only the number of a seat may
+be known: its node has not reported yet, had finished before, or has ended or did not report."""
+MemberExit = Literal["back", "idle", "gone"]
+"""Why a member is not waited for: no process of the round is left on it (*back*), there never was
+one (*idle*: without a lease, or because RunRound did not arrive), or it is lost or has left
+(*gone*)."""
+
+
+class Seat(Struct):
+    """One place in a round, and what is known of the node that has it."""
+
+    rank: int
+    status: SeatStatus = "member"
+    node: str = ""
+    succeeded: bool = False
+    """All workers of its node have ended well."""
+    exit: MemberExit | None = None
+
+
+class Seats(Struct):
+    """The seats of a round by group rank, with what is counted of them.
+
+    Only the methods here change a seat.
+    """
+
+    by_rank: list[Seat]
+    by_node: dict[str, Seat]
+    unreported: int = 0
+    succeeded: int = 0
+    exited: int = 0
+    suspected: set[str] = field(default_factory=set)
+    """Members that may be lost: kept up to date by `CoordinatorState.update_ready`."""
+    known_roll: int | None = None
+    """Who the members are, as one number (`document.roll`), where that is known."""
+    marks: marks.MarkTree = ()
+    """By which what is told of members that have ended is checked; of a takeover, its top."""
+
+    def __len__(self) -> int:
+        return len(self.by_rank)
+
+    def __contains__(self, node: str) -> bool:
+        return node in self.by_node
+
+    def nodes(self) -> list[str]:
+        """Those that are known, by group rank."""
+        return [seat.node for seat in self.by_rank if seat.status == "member"]
+
+    def present(self) -> list[str]:
+        """Those of them that are neither lost nor gone by themselves."""
+        return [s.node for s in self.by_rank if s.status == "member" and s.exit != "gone"]
+
+    def awaited(self) -> list[str]:
+        """Those that may still have processes of the round."""
+        return [s.node for s in self.by_rank if s.status == "member" and s.exit is None]
+
+    def unreported_ranks(self) -> list[int]:
+        return [seat.rank for seat in self.by_rank if seat.status == "unreported"]
+
+    def is_present(self, node: str) -> bool:
+        """Whether the node is a member, and neither lost nor gone by itself."""
+        seat = self.by_node.get(node)
+        return seat is not None and seat.exit != "gone"
+
+    def has_succeeded(self, node: str) -> bool:
+        seat = self.by_node.get(node)
+        return seat is not None and seat.succeeded
+
+    def exit_of(self, node: str) -> MemberExit | None:
+        seat = self.by_node.get(node)
+        return seat.exit if seat is not None else None
+
+    def take(self, rank: int, node: str) -> None:
+        """The seat, whose node was not known, is this node's."""
+        self.unreported -= self.by_rank[rank].status == "unreported"
+        self.by_rank[rank] = self.by_node[node] = Seat(rank, node=node)
+
+    def note_success(self, node: str) -> None:
+        seat = self.by_node[node]
+        self.succeeded += not seat.succeeded
+        seat.succeeded = True
+
+    def note_exit(self, node: str, how: MemberExit) -> None:
+        seat = self.by_node[node]
+        self.exited += seat.exit is None
+        seat.exit = how
+
+    def give_up(self, rank: int) -> None:
+        """Its node has not reported, and is not waited for any more."""
+        self.unreported -= 1
+        self.by_rank[rank].status = "absent"
+
+    def give_up_all(self) -> None:
+        for rank in self.unreported_ranks():
+            self.give_up(rank)
+
+    def roll(self) -> int:
+        """Who the members are, as one number; 0 where that cannot be said."""
+        if self.known_roll is None and len(self.by_node) == len(self.by_rank):
+            self.known_roll = roll(self.by_node)
+        return self.known_roll or 0
+
+
+def seats_of(nodes: list[str]) -> Seats:
+    """The seats of a round that is formed here: these nodes, by group rank."""
+    seats = [Seat(rank, node=node) for rank, node in enumerate(nodes)]
+    return Seats(seats, {seat.node: seat for seat in seats})
+
+
+def inherited_seats(written: Ledger) -> Seats:
+    """The seats of a round that another coordinator formed, of which nobody has reported yet."""
+    seats = [Seat(rank, "unreported") for rank in range(written.size)]
+    for rank in written.done:
+        seats[rank].status = "finished"
+    top = ((written.marks,),) if written.marks else ()
+    return Seats(
+        seats, {}, len(seats) - len(written.done), known_roll=written.roll or None, marks=top
+    )
+
+
+# A round.
+
+
+class MissingReports(Struct):
+    """Not all nodes of a round have reported to the coordinator that took it over."""
+
+    until: float
+    """When those that have not count as gone."""
+    held: bool = False
+    """An earlier coordinator may hold the leases of those that have not (`Ledger`)."""
+    reported: bool = False
+    """One that had not succeeded has: from then on an older coordinator holds no lease for long."""
+
+
+class DepartedLeader(Struct, frozen=True):
+    """The member that died with the earlier coordinator, and when nothing of it can be left."""
+
+    node: str
+    gone_at: float
+
+
+class StopCause(Struct, frozen=True):
+    """Why a round is stopped."""
+
+    kind: EndingKind
+    reason: str
+    about: str = ""
+    """The name of the node with which the reason begins, if it does."""
+    suspicion: bool = False
+    """It may turn out to be true, or not."""
+    locate: bool = False
+    """Where the workers are that still run says more of it than those that failed."""
+
+
+class Stop(Struct):
+    """The end of a round: its members were told to stop, and some are waited for."""
+
+    cause: StopCause
+    deadline: float
+    """When those that have not stopped lose their leases."""
+    has_run: bool = True
+    """Whether any node may have heard of the round; one that never ran gave nobody a seat."""
+    lost: str = ""
+    """In words: the first member that was lost, or whose lease ended, before it had succeeded."""
+    lost_hosts: set[str] = field(default_factory=set)
+    """Where members were that were proven to be gone before they had succeeded."""
+    departed: DepartedLeader | None = None
+    goes_on: bool = False
+    """Whether enough were left, when it was ended, who did not want to leave."""
+    is_explained: bool = False
+    """Why it ends was said, since that takes long."""
+
+
+class Round(Struct):
+    """One round: forming until it is announced, then running, then stopping."""
+
+    number: int
+    instance: int
+    """Of the job, when it was formed; 0 where that is not known."""
+    seats: Seats
+    started_at: float
+    """Of one that forms, since when. Of a takeover it counts as begun when all must have
+    reported."""
+    announced: bool = False
+    """It was written down, and its members are told."""
+    version: int = 0
+    """It is announced once this is written; 0 while that is not known yet."""
+    assignments: dict[str, Assignment] = field(default_factory=dict)
+    """What each member is told; nothing, where another coordinator told it."""
+    note: str = ""
+    """What members are told of hosts that take no part (`core.features.quarantine`)."""
+    missing: MissingReports | None = None
+    """Of a takeover, until all have reported."""
+    stop: Stop | None = None
+    leaving: dict[str, float] = field(default_factory=dict)
+    """Members that want to leave, in the order in which they said so, and how long they wait."""
+    done: set[int] = field(default_factory=set)
+    """Seats of members that have succeeded and may be gone by the time of a takeover."""
+    failures: dict[int, Failure] = field(default_factory=dict)
+    """By rank, the first that was heard of in front."""
+    described: int = 0
+    """How many nodes were asked for all that they know of their failures."""
+    furthest_step: int | None = None
+    restart: str = ""
+    """Who asked for its end (`holdfast restart`): it comes when all have saved."""
+    saves: RoundSaves | None = None
+    stalls: RoundStalls | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self.announced and self.stop is None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it runs, and all of its members are known."""
+        return self.announced and self.stop is None and self.missing is None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it stops, and nobody is waited for any more."""
+        seats = self.seats
+        return self.stop is not None and not seats.unreported and seats.exited == len(seats.by_node)
+
+    @property
+    def has_success(self) -> bool:
+        """Whether any member has succeeded, of those too of whom only the seat is known."""
+        return bool(self.seats.succeeded or self.done)
+
+    @property
+    def have_all_succeeded(self) -> bool:
+        return not self.seats.unreported and self.seats.succeeded == len(self.seats.by_node)
+
+    @property
+    def staying(self) -> int:
+        """How many members are there, as far as they are known, and do not want to leave."""
+        return len(self.seats.by_node) - self.seats.exited - len(self.leaving)
+
+
+# A group.
+
+
+class RestartBudget(Struct):
+    """What failed so far, and how far the job got by then."""
+
+    history: list[restarts.RoundFailure] = field(default_factory=list)
+    remembered: dict[str, int] = field(default_factory=dict)
+    """Charges that nodes claim beyond ours, by node."""
+    fruitless: int = 0
+    """Rounds in a row that ended without progress, whatever ended them."""
+    furthest_step: int | None = None
+
+    @property
+    def charges(self) -> int:
+        """How many rounds have ended because a worker failed: each is followed by a restart."""
+        return len(self.history)
+
+
+class FormingWait(Struct):
+    """Since when the next round is waited for, and what was said of that."""
+
+    not_before: float = 0.0
+    enough_since: float | None = None
+    short_since: float | None = None
+    newcomer_since: float | None = None
+    note: str = ""
+    """What nodes are told with the next round that is announced (`core.features.quarantine`)."""
+    reason: str = ""
+    explained_at: float = 0.0
+
+
+class NodeLoss(Struct, frozen=True):
+    """With which node a round was lost."""
+
+    round: int
+    node: str
+    blame: Blame
+
+
+class Group(Struct):
+    """Workers that run together, one round after the other, and how often they may fail."""
+
+    round: Round | None = None
+    round_number: int = 0
+    formed: int = 0
+    """Rounds formed by this very coordinator."""
+    former: tuple[str, ...] = ()
+    """The members of the last round by group rank: who has state, oldest first."""
+    holders: tuple[NodeInfo, ...] = ()
+    """Who last held each seat: a spare takes the seat of its own role only."""
+    budget: RestartBudget = field(default_factory=RestartBudget)
+    wait: FormingWait = field(default_factory=FormingWait)
+    loss: NodeLoss | None = None
+    """Why the last round was lost, until another one runs."""
+    closing: Outcome | None = None
+    """A node wants no further round: how the job ends unless the present one succeeds."""
+    limits: NodeLimits | None = None
+    """Between how many nodes it may have, where somebody asked for that while it ran."""
+
+    def told_round(self, number: int, node: str) -> Round | None:
+        """The present round, if it is that one and the node, a member, can have heard of it."""
+        current = self.round
+        if current is None or current.number != number or not current.announced:
+            return None
+        return current if node in current.seats else None
+
+
+# Forming.
+
+
+def advance(state: CoordinatorState, now: float) -> Effects:
+    """After every event: form a round, make room in the running one, or wait."""
+    group = state.group
+    current = group.round
+    if current is None:
+        if group.closing is not None:
+            return state.close(group.closing)
+        if state.config.max_nodes == 1 and not state.ready:
+            return []  # Nobody is waited for: the only node is getting ready.
+        return _form(state, now)
+    if not current.is_running:
+        return []
+    cause = _cause_to_end(state, current, now)
+    if cause is not None:
+        effects = _end_in_order(state, current, cause, now)
+    else:
+        effects = flatten(f.end_not_needed(state, current, now) for f in state.features)
+    effects += let_out(state, now)
+    return effects + flatten(f.after_drain(state, now) for f in state.features)
+
+
+def _form(state: CoordinatorState, now: float) -> Effects:
+    group = state.group
+    candidates, wait_until = _candidates(state, now)
+    _note_candidates(state, candidates, now)
+    decision = rounds.decide(_view(state, candidates), now)
+    state.deadlines.pop("form", None)
+    if wait_until is not None:
+        state.deadlines["form"] = wait_until
+    match decision:
+        case rounds.Form():
+            return _prepare(state, now)
+        case rounds.WaitLonger():
+            if decision.wake_at is not None:
+                state.deadlines["form"] = min(decision.wake_at, wait_until or decision.wake_at)
+            short = candidates < state.min_nodes and now >= group.wait.not_before
+            missing = _missing_ranks(state, ": ", now) if short else ""
+            within_s = 0.0 if decision.wake_at is None else decision.wake_at - now
+            return _explain_wait(state, decision.reason + missing, within_s, now)
+        case rounds.Fail():
+            reason = decision.reason + _missing_ranks(state, "; missing: ", now)
+            return state.close(_never_formed(group, reason))
+
+
+def _never_formed(group: Group, reason: str) -> Outcome:
+    """Too few were there: because one was lost, if one was."""
+    if group.loss is None:
+        return Outcome("not_formed", reason, exit_status.NOT_FORMED)
+    found = group.loss.blame
+    reason = f"{reason}, after {found.who} was lost"
+    return Outcome("not_formed", reason, exit_status.NOT_FORMED, blame=found)
+
+
+def _candidates(state: CoordinatorState, now: float) -> tuple[int, float | None]:
+    """How many could sit now, and when the first of those who sit out may come back."""
+    fixed = state.config.has_fixed_ranks
+    if fixed and _is_gathering(state):
+        return len(state.ready), None  # At most so many, and far from enough.
+    all_may = not state.penalties and not _sitting_out(state, now)
+    if not fixed and all_may and (len(state.roles) < 2 or not state.group.holders):
+        return len(state.ready), None  # A seat is a role's only once one of that role held it.
+    able = _able(state, now)
+    until = _next_return(state, now) if len(able) < len(state.ready) else None
+    return _seats_for(state, able), until
+
+
+def _seats_for(state: CoordinatorState, able: list[str]) -> int:
+    """How many of them would get a seat."""
+    if state.config.has_fixed_ranks:
+        return len(_by_rank(state, able))
+    if len(state.roles) < 2 or len(able) < state.min_nodes:
+        return min(len(able), state.max_nodes)
+    return len(_seated(state, able))
+
+
+def _next_return(state: CoordinatorState, now: float) -> float:
+    """When the first host of those that sit out may come back."""
+    pausing = (one.until for one in state.penalties.values() if now < one.until)
+    return min((*pausing, *_sitting_out(state, now).values()))
+
+
+def _seated(state: CoordinatorState, able: list[str]) -> tuple[NodeInfo, ...]:
+    """Those of them who would get a seat, in the order of their ranks."""
+    if state.config.has_fixed_ranks:
+        return tuple(_by_rank(state, able).values())
+    seated = ranks.select(_arrived(state, able), state.group.holders, state.max_nodes)
+    return ranks.order(seated, _by_age_of_state(state))
+
+
+def _arrived(state: CoordinatorState, nodes: list[str]) -> list[NodeInfo]:
+    in_turn = sorted(nodes, key=lambda name: state.members[name].arrival)
+    return [state.members[name].info for name in in_turn]
+
+
+def _by_age_of_state(state: CoordinatorState) -> tuple[str, ...]:
+    """Who has state, the newest and oldest first: former members, then who ran before them.
+
+    A coordinator that took over between two rounds knows the former only by what they said.
+    """
+    former = set(state.group.former)
+    others = [
+        (-member.last_round, member.last_rank, name)
+        for name, member in state.members.items()
+        if member.last_round and name not in former
+    ]
+    return (*state.group.former, *(name for _, _, name in sorted(others)))
+
+
+def _able(state: CoordinatorState, now: float) -> list[str]:
+    """Who may sit: without those that sit out, as far as the job can do without them."""
+    able, out = _split_ready(state, now)
+    for name in out:
+        if _seats_for(state, able) >= state.min_nodes:
+            break
+        able.append(name)
+    return able
+
+
+def _split_ready(state: CoordinatorState, now: float) -> tuple[list[str], list[str]]:
+    """Who may sit, and who sits out: those whose time is over soonest in front."""
+    present = [name for name in state.ready if not state.is_paused(name, now)]
+    out = _sitting_out(state, now)
+    kept = [name for name in present if name in out]
+    return [name for name in present if name not in out], sorted(kept, key=out.__getitem__)
+
+
+def _sitting_out(state: CoordinatorState, now: float) -> dict[str, float]:
+    """Nodes that are ready and take no part for a while, and until when."""
+    out: dict[str, float] = {}
+    for feature in state.features:
+        out |= feature.sits_out(state, now)
+    return out
+
+
+def _note_candidates(state: CoordinatorState, candidates: int, now: float) -> None:
+    """Keep the times from which the waits for latecomers and for too few are counted."""
+    wait = state.group.wait
+    if candidates >= state.min_nodes:
+        wait.short_since = None
+        if wait.enough_since is None:
+            wait.enough_since = now
+    else:
+        wait.enough_since = None
+        if wait.short_since is None:
+            wait.short_since = now
+
+
+def _view(state: CoordinatorState, candidates: int) -> rounds.View:
+    wait = state.group.wait
+    return rounds.View(
+        candidates=candidates,
+        minimum=state.min_nodes,
+        maximum=state.max_nodes,
+        timeouts=state.config.timeouts,
+        first_round=state.group.round_number == 0,
+        enough_since=wait.enough_since,
+        short_since=wait.short_since,
+        not_before=wait.not_before,
+    )
+
+
+def _explain_wait(state: CoordinatorState, reason: str, within_s: float, now: float) -> Effects:
+    wait = state.group.wait
+    if reason == wait.reason or not state.ready:
+        return []
+    crowd = len(state.ready) > ANNOUNCED_ARRIVALS and wait.reason != ""
+    wait.reason = reason
+    if crowd and now < wait.explained_at + ANNOUNCE_EVERY_S:
+        return []
+    wait.explained_at = now
+    return [Explain(reason, topic="waiting", within_s=within_s)]
+
+
+def _prepare(state: CoordinatorState, now: float) -> Effects:
+    """Settle who sits where, and have it written down."""
+    group = state.group
+    seated = _seated(state, _able(state, now))
+    group.holders = ranks.seat_holders(group.holders, seated, state.max_nodes)
+    members = [info.node for info in seated]
+    group.round_number += 1
+    group.formed += 1
+    wait = group.wait
+    wait.reason = ""
+    notes = (f.round_formed(state, seated, now) for f in state.features)
+    wait.note = "; ".join(filter(None, (wait.note, *notes)))
+    wait.newcomer_since = wait.enough_since = wait.short_since = None
+    group.round = Round(
+        group.round_number,
+        state.term.instance,
+        seats_of(members),
+        started_at=now,
+        assignments=_assignments(state, seated),
+        note=wait.note,
+    )
+    if any(info.mark for info in seated):
+        group.round.seats.marks = marks.grow([info.mark for info in seated])
+    for name in members:
+        state.members[name].round = group.round_number
+        state.update_ready(name)
+    return []
+
+
+def _assignments(state: CoordinatorState, seated: tuple[NodeInfo, ...]) -> dict[str, Assignment]:
+    """What each of them will be told."""
+    assigned = ranks.assign(
+        seated,
+        round=state.group.round_number,
+        restart_count=state.group.budget.charges,
+        master=_endpoint(state, seated[0].node),
+    )
+    if not state.config.has_fixed_ranks:
+        return assigned
+    # Masters are kept as they were given (rule 4).
+    return {
+        node: replace(assignment, master=_endpoint(state, node))
+        for node, assignment in assigned.items()
+    }
+
+
+def _endpoint(state: CoordinatorState, node: str) -> Endpoint:
+    held = state.members[node].endpoint
+    assert held is not None, "a node without an endpoint was a candidate"
+    return held
+
+
+def written(state: CoordinatorState, version: int, now: float) -> Effects:
+    """This version is written down: what waited for it may be told."""
+    current = state.group.round
+    if current is None or current.announced or current.stop is not None:
+        return []
+    return _announce(state, current, now) if version >= current.version else []
+
+
+def _announce(state: CoordinatorState, current: Round, now: float) -> Effects:
+    current.announced, current.started_at = True, now
+    state.group.loss = None
+    state.group.wait.note = ""
+    effects: Effects = [Explain(current.note)] if current.note else []
+    effects += [Tell(name, announcement(current, name)) for name in current.seats.nodes()]
+    for name in state.ready:
+        effects += stand_by(state, name, now)
+    return effects
+
+
+def announcement(current: Round, node: str) -> RunRound:
+    """What a member is told of a round that was formed here."""
+    path = marks.path_of(current.seats.marks, current.seats.by_node[node].rank)
+    return RunRound(current.assignments[node], path, current.note)
+
+
+def stand_by(state: CoordinatorState, node: str, now: float) -> Effects:
+    """Say to a node that has no seat what it waits for."""
+    current = state.group.round
+    if node not in state.ready:
+        return []  # It is still getting ready, or has an older round to stop.
+    if current is not None and (current.missing is not None or current.stop is not None):
+        return []
+    reason = _refused_rank(state, node) if state.config.has_fixed_ranks else ""
+    if reason:
+        return [Tell(node, StandBy(reason))]
+    if current is None:
+        return _displaced_by(state, node)
+    refusals = (f.refusal(state, node, now) for f in state.features)
+    reason = next(filter(None, refusals), "") or _no_seat(state, current)
+    return [Tell(node, StandBy(reason))]
+
+
+def _no_seat(state: CoordinatorState, current: Round) -> str:
+    if _is_the_last(state.group, current):
+        return f"round {current.number} is coming to its end: standing by"
+    runs = f"round {current.number} runs with {len(current.seats)} of at most"
+    if len(current.seats) < state.max_nodes:
+        return f"{runs} {state.max_nodes} nodes: this one will be taken in soon"
+    return f"{runs} {state.max_nodes} nodes: standing by"
+
+
+# What ends a round in order.
+
+
+def _end_in_order(state: CoordinatorState, current: Round, cause: StopCause, now: float) -> Effects:
+    """End the round once all workers that ask have saved."""
+    what = ("", cause.reason)
+    effects = flatten(f.end_coming(state, current, what, None, now) for f in state.features)
+    if may_end(state, current, now):
+        effects += end(state, current, cause, now)
+    return effects
+
+
+def may_end(state: CoordinatorState, current: Round, now: float) -> bool:
+    """Whether an end in order waits for nothing more."""
+    return all(f.may_end(current, now) for f in state.features)
+
+
+def _cause_to_end(state: CoordinatorState, current: Round, now: float) -> StopCause | None:
+    """A restart was asked for, or the round has more nodes than it may, or there is room for those
+    that wait. These two wait while a feature keeps the round, as long as that may take."""
+    if current.restart:
+        return StopCause("asked", f"{current.restart} asked for a restart")
+    if any(f.keeps_round(current, now) for f in state.features):
+        return None
+    limits = state.group.limits
+    is_last = _is_the_last(state.group, current)
+    if limits is None or len(current.seats) <= limits.most or is_last:
+        return _room_for_newcomers(state, current, now)
+    return StopCause("asked", f"{limits.by} asked for {rounds.at_most(limits.most)}")
+
+
+def _room_for_newcomers(state: CoordinatorState, current: Round, now: float) -> StopCause | None:
+    size, wait = len(current.seats), state.group.wait
+    is_last = _is_the_last(state.group, current)
+    newcomers = 0 if size >= state.max_nodes or is_last else _newcomers(state, current, now)
+    if not newcomers:
+        wait.newcomer_since = None
+        return None
+    if wait.newcomer_since is None:
+        wait.newcomer_since = now
+    decision = rounds.make_room(
+        rounds.Occupancy(
+            size=size,
+            maximum=state.max_nodes,
+            newcomers=newcomers,
+            newcomer_since=wait.newcomer_since,
+            started_at=current.started_at,
+            fruitless=state.group.budget.fruitless,
+            closing=is_last or current.missing is not None,
+            timeouts=state.config.timeouts,
+        ),
+        now,
+    )
+    if isinstance(decision, rounds.WaitLonger) and decision.wake_at is not None:
+        state.deadlines["room"] = decision.wake_at
+    if not isinstance(decision, rounds.Form):
+        return None
+    joined = "a node has joined" if newcomers == 1 else f"{newcomers} nodes have joined"
+    return StopCause("newcomers", joined)
+
+
+def _is_the_last(group: Group, current: Round) -> bool:
+    """As far as can be told: admitting newcomers no longer pays."""
+    return group.closing is not None or current.has_success
+
+
+def _newcomers(state: CoordinatorState, current: Round, now: float) -> int:
+    """How many wait for whom there would be a seat, counting none that sits out."""
+    waiting = list(state.ready)
+    if state.ready and (state.penalties or _sitting_out(state, now)):
+        waiting, _ = _split_ready(state, now)
+        if len(waiting) < len(state.ready):
+            state.deadlines["room"] = _next_return(state, now)
+    if not waiting or len(state.roles) < 2:
+        return len(waiting)
+    present = [name for name in current.seats.nodes() if name in state.members]
+    return len(_seated(state, [*present, *waiting])) - len(present)
+
+
+# Fixed ranks.
+
+
+def _is_gathering(state: CoordinatorState) -> bool:
+    """Many have come and many are missing: nobody is gone through at each arrival (rule 2)."""
+    return ANNOUNCED_ARRIVALS < len(state.ready) < state.min_nodes - ANNOUNCED_ARRIVALS
+
+
+def _by_rank(state: CoordinatorState, able: list[str]) -> dict[int, NodeInfo]:
+    return ranks.by_rank(_arrived(state, able), _by_age_of_state(state), state.max_nodes)
+
+
+def _missing_ranks(state: CoordinatorState, after: str, now: float) -> str:
+    """In words, where ranks are fixed: which nobody has come for, and which two have."""
+    if not state.config.has_fixed_ranks or _is_gathering(state):
+        return ""
+    able = _able(state, now)
+    seated = _by_rank(state, able)
+    missing = tuple(str(rank) for rank in range(state.max_nodes) if rank not in seated)
+    said = f"{after}rank{'' if len(missing) == 1 else 's'} {rounds.names(missing)}"
+    for other in _arrived(state, able):
+        holder = seated.get(-1 if other.rank_hint is None else other.rank_hint)
+        if holder is not None and holder.node != other.node:
+            rivals = f"{state.name_of(holder.node)} and by {state.name_of(other.node)}"
+            said += f"; rank {other.rank_hint} is claimed by {rivals}"
+            break
+    return said
+
+
+def _refused_rank(state: CoordinatorState, node: str) -> str:
+    """Why a node does not get the rank that it was started with; empty if nothing is wrong."""
+    info, size = state.members[node].info, state.max_nodes
+    rank = info.rank_hint
+    if rank is None:
+        return "this job has fixed ranks, and this node came without --node-rank: standing by"
+    if not 0 <= rank < size:
+        return f"this node came with --node-rank {rank} to a job of {size} nodes: standing by"
+    holder = _holder(state, rank)
+    if holder is None or holder.node == node:
+        return ""
+    other = state.name_of(holder.node)
+    return f"--node-rank {rank} is taken by {other}: this node stands by until that one is gone"
+
+
+def _displaced_by(state: CoordinatorState, node: str) -> Effects:
+    """Tell those who were ready sooner, and came later, that the rank is this node's."""
+    if not state.config.has_fixed_ranks or _is_gathering(state):
+        return []
+    rank = state.members[node].info.rank_hint
+    rivals = [name for name in state.ready if state.members[name].info.rank_hint == rank]
+    reasons = {name: _refused_rank(state, name) for name in rivals if name != node}
+    return [Tell(name, StandBy(reason)) for name, reason in reasons.items()]
+
+
+def _holder(state: CoordinatorState, rank: int) -> NodeInfo | None:
+    """Who has this rank: in the round, or for the next one, as far as that can be said."""
+    current = state.group.round
+    if current is not None:
+        seat = current.seats.by_rank[rank] if rank < len(current.seats) else None
+        member = state.members.get(seat.node) if seat is not None else None
+        return member.info if member is not None else None
+    return None if _is_gathering(state) else _by_rank(state, list(state.ready)).get(rank)
+
+
+# Ending.
+
+
+def end(state: CoordinatorState, current: Round, cause: StopCause, now: float) -> Effects:
+    """Stop the round everywhere, unless that is under way."""
+    if current.stop is not None:
+        return []
+    deadline = state.deadlines["stop"] = now + patience_s(state.config.timeouts)
+    goes_on = current.announced and _enough_stay(state, current)
+    current.stop = Stop(cause, deadline, has_run=current.announced, goes_on=goes_on)
+    current.leaving = {}
+    if not current.announced:
+        # Nobody was told to start, so nobody has to stop.
+        for node in current.seats.awaited():
+            _is_back(state, current, node)
+        return []
+    state.deadlines["stopping"] = now + EXPLAIN_AFTER_S
+    order = stop_order(current)
+    return [Tell(node, order) for node in current.seats.awaited()]
+
+
+def stop_order(current: Round) -> StopRound:
+    stop = current.stop
+    assert stop is not None, "the round does not end"
+    cause = stop.cause
+    return StopRound(
+        current.number, cause.reason, cause.about, stop.goes_on, cause.locate, cause.kind
+    )
+
+
+def _enough_stay(state: CoordinatorState, current: Round) -> bool:
+    """Whether the job can do without those of its members that want to leave."""
+    return current.staying > 0 and current.staying + len(state.ready) >= state.min_nodes
+
+
+def end_for(
+    state: CoordinatorState, current: Round, kind: EndingKind, what: tuple[str, str], now: float
+) -> Effects:
+    """Stop it because of a node: `what` is its name, and what is with it."""
+    return end(state, current, StopCause(kind, " ".join(what), what[0]), now)
+
+
+def patience_s(timeouts: Timeouts) -> float:
+    """How long a node may take to stop its workers: as long as its own waits may last."""
+    return timeouts.shutdown_s + 3 * timeouts.unkillable_s + STOP_MARGIN_S
+
+
+def _is_back(state: CoordinatorState, current: Round, node: str, *, idle: bool = False) -> None:
+    assert current.stop is not None, "a member is back in a round that nobody stopped"
+    if current.seats.exit_of(node) != "idle":
+        current.seats.note_exit(node, "idle" if idle else "back")
+    member = state.members.get(node)
+    if member is not None:
+        member.round = 0
+        state.update_ready(node)
+
+
+def failed(state: CoordinatorState, node: str, message: WorkersFailed, now: float) -> Effects:
+    current = state.group.told_round(message.round, node)
+    if current is None or not message.failures:
+        return []
+    _note_failures(current, message.failures, now)
+    effects = _ask_for_details(current, node, message.failures)
+    reason = rootcause.describe(message.failures[0])
+    locate = any(rootcause.waited_in_vain(failure) for failure in message.failures)
+    return end(state, current, StopCause("failure", reason, locate=locate), now) + effects
+
+
+def _ask_for_details(current: Round, node: str, failures: tuple[Failure, ...]) -> Effects:
+    """Ten thousand tracebacks at once would drown the heartbeats: a few nodes tell theirs."""
+    known_in_full = not any(failure.brief for failure in failures)
+    if known_in_full or current.described >= DESCRIBED_NODES:
+        return []
+    current.described += 1
+    return [Tell(node, DescribeFailures(current.number))]
+
+
+def described(state: CoordinatorState, node: str, message: FailuresDescribed) -> Effects:
+    current = state.group.told_round(message.round, node)
+    if current is not None:
+        _note_failures(current, message.failures, None)
+    return []
+
+
+def _note_failures(current: Round, told: tuple[Failure, ...], received_at: float | None) -> None:
+    """Keep a node's later report on a rank, with the time at which the first one was received.
+
+    Clocks of different hosts are never compared: failures are ordered by their receipt, less how
+    long before their end they had raised.
+    """
+    known = current.failures
+    for failure in told:
+        before = known.get(failure.rank)
+        if before is None:
+            at = failure.observed_at if received_at is None else received_at - failure.raised_s
+            known[failure.rank] = replace(failure, observed_at=at)
+        elif before.node == failure.node and (before.brief or not failure.brief):
+            known[failure.rank] = replace(failure, observed_at=before.observed_at)
+
+
+def succeeded(state: CoordinatorState, node: str, message: WorkersSucceeded) -> Effects:
+    current = state.group.told_round(message.round, node)
+    if current is None:
+        return []
+    current.seats.note_success(node)
+    if state.succession is not None and node == state.succession.leader:
+        _note_done(current, node)
+    _close_if_all_succeeded(state, current)
+    effects = _expect_exits(current)
+    return effects + flatten(f.member_succeeded(state, current) for f in state.features)
+
+
+def _expect_exits(current: Round) -> Effects:
+    """Half of the nodes have finished well, now: the others should soon.
+
+    A node that misses this, or comes back later, is told of nothing, and tells of nothing.
+    """
+    seats = current.seats
+    if seats.succeeded != (len(seats.by_node) + 1) // 2 or current.stop is not None:
+        return []
+    left = [node for node in seats.nodes() if not seats.has_succeeded(node)]
+    return [Tell(node, ExpectExits(current.number)) for node in left]
+
+
+def _note_done(current: Round, node: str) -> None:
+    """Have it written down that nobody needs to wait for this member any more."""
+    rank = current.seats.by_node[node].rank
+    if len(current.done) < DONE_KEPT:
+        current.done.add(rank)
+
+
+def stopped(state: CoordinatorState, node: str, message: RoundStopped, now: float) -> Effects:
+    member = state.members.get(node)
+    if member is None:
+        return []
+    current = state.group.round
+    is_current = current is not None and current.number == message.round
+    if member.round == message.round or is_current:
+        member.round, member.endpoint = 0, message.endpoint
+        state.update_ready(node)
+    if current is None or not is_current or not current.seats.is_present(node):
+        return []
+    if current.announced:
+        _note_failures(current, message.failures, now)
+    effects = reinstate(state, node)
+    what = WITHOUT_LEASE if message.lease_ended else "has stopped its workers"
+    effects += end_for(state, current, "loss", (member.name, what), now)
+    if message.lease_ended:
+        _note_lost(current, f"{member.name} {what}")
+    _is_back(state, current, node, idle=not message.ran)
+    return effects
+
+
+def reported(
+    state: CoordinatorState, current: Round, node: str, report: RoundReport, now: float
+) -> Effects:
+    """A member has greeted again: take what it says about the present round."""
+    member = state.members[node]
+    member.round = 0 if report.condition == "stopped" else current.number
+    effects: Effects = []
+    if report.condition == "failed":
+        effects = failed(state, node, WorkersFailed(current.number, report.failures), now)
+    elif report.condition == "succeeded":
+        effects = succeeded(state, node, WorkersSucceeded(current.number))
+    elif report.condition not in ("running", "left"):
+        _note_failures(current, report.failures, now)
+        effects = end_for(state, current, "loss", (member.name, WITHOUT_LEASE), now)
+        if report.lease_ended:
+            _note_lost(current, f"{member.name} {WITHOUT_LEASE}")
+    if report.condition == "stopped":
+        _is_back(state, current, node)
+    elif current.stop is not None and not effects:
+        effects = [Tell(node, stop_order(current))]
+    return effects + flatten(f.reported(state, node, report, now) for f in state.features)
+
+
+def suspected(state: CoordinatorState, node: str, reason: str, now: float) -> Effects:
+    member = state.members.get(node)
+    if member is None:
+        return []
+    member.suspected = reason
+    state.update_ready(node)
+    current = state.group.round
+    if current is None or node not in current.seats or current.seats.has_succeeded(node):
+        return []
+    from holdfast.core.policy import kinds  # Here and below, because most jobs lose nobody.
+
+    found = Blame(kinds.LOST_NODE, member.name, "unclear", cut(reason))
+    _note_loss(state.group, current, node, found)
+    may_be = f"{member.name} may be lost: {reason}"
+    effects = end(state, current, StopCause("loss", may_be, member.name, suspicion=True), now)
+    return effects + _resign(state, current)
+
+
+def _resign(state: CoordinatorState, current: Round) -> Effects:
+    """When half of a round is out of reach, it may be we who are cut off."""
+    size, silent = len(current.seats), len(current.seats.suspected)
+    if state.embedded or size < RESIGN_FROM or 2 * silent < size:
+        return []
+    return [Resign(f"{silent} of {size} nodes of the round are out of reach")]
+
+
+def gone(
+    state: CoordinatorState, node: str, reason: str, now: float, *, ended: bool = False
+) -> Effects:
+    """Proof that nothing of the node runs any more; `ended` where its own machine told it."""
+    member = state.remove(node)
+    if member is None:
+        return []
+    current = state.group.round
+    is_loss = False
+    if current is not None and node in current.seats and not current.seats.has_succeeded(node):
+        is_loss = True
+        _penalise(state, member.info.host, now)
+        _note_loss(state.group, current, node, _blame_for_end(member.name, ended))
+    lost = _without(state, node, (member.name, f"was lost: {reason}"), now)
+    is_lost = is_loss and current is not None and current.seats.exit_of(node) == "gone"
+    if is_lost and current is not None and current.stop is not None:
+        current.stop.lost_hosts.add(member.info.host)
+    return [Disconnect(node), *lost]
+
+
+def _blame_for_end(name: str, ended: bool) -> Blame:
+    """A node whose processes have all ended was killed, or its machine started anew: its own kernel
+    told the end. Of one that is silent nobody can say whether it is its machine or the network."""
+    from holdfast.core.policy import kinds
+
+    if ended:
+        why = "all its processes ended at once, without a word"
+        return Blame(kinds.AGENT_ENDED, name, "certain", why)
+    why = "nothing was heard of it any more, and its connections did not end"
+    return Blame(kinds.LOST_NODE, name, "likely", why)
+
+
+def left(state: CoordinatorState, node: str, message: NodeLeft, now: float) -> Effects:
+    member = state.remove(node)
+    if member is None:
+        return []
+    if state.config.max_nodes == 1 and not state.members:
+        effects = state.close(_outcome_of_the_last(message, member.name))
+        if message.signal is None and state.end is not None:
+            state.end.unaware.add(node)  # It waits to be told how its job ended.
+        return effects
+    if message.unfit:
+        return [Explain(f"{member.name} stays out: {message.reason}", member.name)]
+    current = state.group.round
+    if current is not None and current.announced and node in current.seats:
+        _note_failures(current, message.failures, now)
+        if not current.seats.has_succeeded(node):
+            from holdfast.core.policy import kinds
+
+            kind = message.kind or kinds.NODE_LEFT
+            found = Blame(kind, member.name, "certain", message.reason)
+            _note_loss(state.group, current, node, found)
+    return _without(state, node, (member.name, f"has left: {message.reason}"), now)
+
+
+def _outcome_of_the_last(message: NodeLeft, name: str) -> Outcome:
+    """A job of one node ends with its node."""
+    if message.signal is not None:
+        return Outcome("interrupted", message.reason, exit_status.BY_SIGNAL + message.signal)
+    outcome = failed_outcome(message.reason, rootcause.name(message.failures))
+    known = outcome.blame.kind if outcome.blame is not None else ""
+    if message.kind in ("", known):
+        return outcome
+    # What it says of itself explains what its workers died of.
+    told = Blame(message.kind, name, "certain", message.reason)
+    return replace(outcome, blame=told)
+
+
+def _note_loss(group: Group, current: Round, node: str, found: Blame) -> None:
+    """Name the first node of a round that is suspected, lost or leaves; what is learned of it later
+    replaces what was suspected. It is kept until another round runs: a job that never gets one ends
+    because of it."""
+    known = group.loss
+    if known is not None and known.round == current.number and known.node != node:
+        return
+    who = f"{found.who}{_ranks_of(current, node)}"
+    group.loss = NodeLoss(current.number, node, replace(found, who=who))
+
+
+def _ranks_of(current: Round, node: str) -> str:
+    """Which workers went with it, where that is known."""
+    if node not in current.assignments:
+        return ""
+    first, last = (current.assignments[node].workers[n].rank for n in (0, -1))
+    return f" (rank {first})" if first == last else f" (ranks {first} to {last})"
+
+
+def _without(state: CoordinatorState, node: str, what: tuple[str, str], now: float) -> Effects:
+    """Go on without a node that is gone or has left."""
+    current = state.group.round
+    if current is None or node not in current.seats:
+        return []
+    seats = current.seats
+    if current.stop is not None and seats.exit_of(node) in ("back", "idle"):
+        return []
+    current.leaving.pop(node, None)
+    if current.announced:
+        seats.note_exit(node, "gone")
+        for feature in state.features:
+            feature.member_gone(current, node)
+        if seats.has_succeeded(node):
+            _note_done(current, node)
+            return []
+    effects = end_for(state, current, "loss", what, now)
+    _note_lost(current, " ".join(what))
+    return effects
+
+
+def _note_lost(current: Round, text: str) -> None:
+    """A member was lost, or had to stop, before it had succeeded; `text` says so."""
+    assert current.stop is not None, "a member is lost, and the round goes on"
+    current.stop.lost = current.stop.lost or text
+
+
+def _penalise(state: CoordinatorState, host: str, now: float) -> None:
+    penalty = state.penalties.setdefault(host, Penalty())
+    penalty.losses += 1
+    if penalty.losses > 1:
+        policy = state.config.restarts
+        pause_s = policy.backoff_first_s * 2.0 ** min(penalty.losses - 2, 30)
+        penalty.until = now + min(pause_s, policy.backoff_max_s)
+
+
+def draining(state: CoordinatorState, node: str, message: NodeDraining, now: float) -> Effects:
+    """Let a node out of its round: once all have saved, if the job can do without it; else later.
+
+    One that stops its workers already waits for nothing: those of the others hear of it at once.
+    """
+    member = state.members.get(node)
+    if member is None:
+        return []
+    if not member.draining:
+        member.drain_until = now + state.config.timeouts.drain_s
+    member.draining = message.reason
+    state.update_ready(node)
+    current = state.group.round
+    if current is None or current.stop is not None or not current.seats.is_present(node):
+        return []
+    current.leaving.setdefault(node, member.drain_until)
+    leaves = (member.name, f"is leaving: {message.reason}")
+    if not current.announced:
+        return let_out(state, now)
+    if message.at_once and not current.seats.has_succeeded(node):
+        return end_for(state, current, "drain", leaves, now)
+    effects: Effects = []
+    if message.within_s:
+        until = now + message.within_s
+        effects = flatten(f.end_coming(state, current, leaves, until, now) for f in state.features)
+    return effects + let_out(state, now)
+
+
+def let_out(state: CoordinatorState, now: float) -> Effects:
+    """End the round for those who want to leave it, once enough others are there to go on.
+
+    Or none at all, as when the whole job is being ended: a replacement would join nobody. But not
+    while anybody saves.
+    """
+    current = state.group.round
+    if current is None or current.stop is not None or not current.leaving:
+        return []
+    node, until = next(iter(current.leaving.items()))  # Whoever asked first has waited longest.
+    if current.announced and not may_end(state, current, now):
+        return []
+    if current.staying and not _enough_stay(state, current) and now < until:
+        state.deadlines["drain"] = until
+        return []
+    member = state.members[node]
+    leaves = (member.name, f"is leaving: {member.draining}")
+    return end_for(state, current, "drain", leaves, now)
+
+
+def explain_stop(state: CoordinatorState) -> Effects:
+    """An end that is judged within a moment is explained once, then; a longer one before."""
+    current = state.group.round
+    if current is None or current.stop is None:
+        return []
+    current.stop.is_explained = True
+    cause = current.stop.cause
+    return [Explain(f"{cause.reason}; stopping round {current.number}", cause.about)]
+
+
+def revoke_unstopped(state: CoordinatorState, now: float) -> Effects:
+    """A node that does not stop its workers loses its lease, and is gone when that is over."""
+    current = state.group.round
+    if current is None or current.stop is None or state.config.max_nodes == 1:
+        return []  # A job of one node has no leases to lose, and nobody else to go on with.
+    if now < current.stop.deadline:
+        state.deadlines["stop"] = current.stop.deadline
+        return []
+    effects: Effects = []
+    for name in current.seats.awaited():
+        if name in state.members and not state.members[name].revoked:
+            state.members[name].revoked = True
+            state.update_ready(name)
+            about = state.members[name].name
+            told = f"{about} has not stopped its workers, and counts as lost when its lease is over"
+            effects.append(Explain(told, about))
+            effects.append(Revoke(name))
+    return effects
+
+
+def reinstate(state: CoordinatorState, node: str) -> Effects:
+    """It has stopped its workers after all, late: that was all that was wanted of it."""
+    member = state.members[node]
+    if not member.revoked:
+        return []
+    member.revoked = False
+    state.update_ready(node)
+    return [Reinstate(node)]
+
+
+# Judging.
+
+
+def settle(state: CoordinatorState, now: float) -> Effects:
+    """Judge the round once nobody is waited for any more."""
+    current = state.group.round
+    if current is None or current.stop is None or not current.is_over:
+        return []
+    return _judge(state, current, current.stop, now)
+
+
+def _judge(state: CoordinatorState, ended: Round, stop: Stop, now: float) -> Effects:
+    """Every member is back or gone: form again, restart or give up."""
+    group = state.group
+    group.round = None
+    for what in ("stop", "stopping", "missing"):
+        state.deadlines.pop(what, None)
+    if stop.has_run:
+        group.former = _who_has_state(state, ended) or group.former
+    if not group.holders:
+        present = (state.members.get(name) for name in group.former)
+        group.holders = tuple(member.info for member in present if member is not None)
+    progressed = _note_progress(state, ended, now)
+    cause = _with_early_ends(state, rootcause.name(ended.failures.values()), ended)
+    for feature in state.features:
+        feature.round_judged(state, ended, cause, now)
+    if group.closing is not None:
+        reason = f"{stop.cause.reason}; {group.closing.reason}"
+        return state.close(_failed_or_lost(group, ended, reason, cause))
+    if stop.cause.kind == "failure" and cause is not None and not stop.lost:
+        return _charge(state, ended, cause, progressed, now)
+    reason = _fruitless_for_too_long(state)
+    if reason:
+        reason = f"{stop.cause.reason}; {reason}"
+        return state.close(_failed_or_lost(group, ended, reason, cause))
+    if not state.members:
+        return []  # Nobody is left who could form another one.
+    return _explain_free(stop)
+
+
+def _explain_free(stop: Stop) -> Effects:
+    """Say that another round forms, and that the last one is not charged."""
+    free = "re-forming, not counted against --max-restarts"
+    if stop.lost and stop.cause.kind == "failure":
+        what = f"{stop.lost}, and its peers' workers failed as a result"
+        return [Explain(f"{what}; {free}", topic="re-form")]
+    if stop.lost and stop.cause.suspicion:
+        return [Explain(f"{stop.lost}; {free}", topic="re-form")]
+    text = free if stop.is_explained else f"{stop.cause.reason}; {free}"
+    return [Explain(text, "" if stop.is_explained else stop.cause.about, "re-form")]
+
+
+def _with_early_ends(
+    state: CoordinatorState, cause: rootcause.Cause | None, ended: Round
+) -> rootcause.Cause | None:
+    """Name beside the first failure who had ended well before, on whichever node."""
+    if cause is None:
+        return None
+    known = {end.rank: end for each in ended.failures.values() for end in each.ended_before}
+    for seat in ended.seats.by_node.values():
+        assignment = ended.assignments.get(seat.node) if seat.succeeded else None
+        for one in assignment.workers if assignment is not None else ():
+            known.setdefault(one.rank, EarlyEnd(one.rank, host=state.name_of(seat.node)))
+    first = tuple(known[rank] for rank in sorted(known)[: rootcause.EARLY_ENDS_TOLD])
+    return replace(cause, first=replace(cause.first, ended_before=first))
+
+
+def _who_has_state(state: CoordinatorState, ended: Round) -> tuple[str, ...]:
+    """By group rank: who ran the round, or had run an earlier one when it got its seat."""
+    earlier = set(state.group.former)
+    exits = ended.seats.exit_of
+    return tuple(
+        name
+        for name in ended.seats.present()
+        if name in state.members
+        and (exits(name) != "idle" or name in earlier or state.members[name].last_round)
+    )
+
+
+def _fruitless_for_too_long(state: CoordinatorState) -> str:
+    limit, fruitless = state.config.restarts.fruitless_rounds_limit, state.group.budget.fruitless
+    if not limit or fruitless < limit:
+        return ""
+    return f"{fruitless} rounds in a row ended without progress"
+
+
+def _note_progress(state: CoordinatorState, ended: Round, now: float) -> bool | None:
+    """Whether the round got anywhere; None where workers report nothing."""
+    budget = state.group.budget
+    reported, before = ended.furthest_step, budget.furthest_step
+    progressed = None
+    if reported is not None or before is not None:
+        progressed = (reported or 0) > (before or 0)
+        budget.furthest_step = max(reported or 0, before or 0)
+    lasted = now - ended.started_at >= state.config.restarts.progress_after_s
+    if progressed or (progressed is None and lasted):
+        budget.fruitless = 0
+        state.penalties = {}
+    else:
+        budget.fruitless += 1
+    return progressed
+
+
+def _charge(
+    state: CoordinatorState,
+    ended: Round,
+    cause: rootcause.Cause,
+    progressed: bool | None,
+    now: float,
+) -> Effects:
+    group, first = state.group, cause.first
+    failed = restarts.RoundFailure(
+        at=now,
+        lasted_s=now - ended.started_at,
+        progressed=progressed,
+        fingerprint=restarts.fingerprint(first),
+        exit_code=first.status.code,
+        non_retryable=first.error.non_retryable,
+    )
+    failed = _with_witnesses(state, ended, cause, failed)
+    history = (*group.budget.history, failed)
+    group.budget.history.append(failed)
+    verdict = restarts.decide(state.config.restarts, history, now, state.config.run_id)
+    what = rootcause.summary(cause)
+    if isinstance(verdict, restarts.Restart) and _fruitless_for_too_long(state):
+        verdict = restarts.GiveUp(_fruitless_for_too_long(state))
+    if isinstance(verdict, restarts.GiveUp):
+        return state.close(failed_outcome(f"{what}; {verdict.reason}", cause))
+    group.wait.not_before = now + verdict.delay_s
+    group.wait.reason = rounds.PAUSING if verdict.delay_s else ""
+    stop = ended.stop
+    is_known = stop is not None and stop.is_explained and what == stop.cause.reason
+    text = verdict.reason if is_known else f"{what}; {verdict.reason}"
+    return [Explain(text, topic="restart", pause_s=verdict.delay_s)]
+
+
+def _with_witnesses(
+    state: CoordinatorState,
+    ended: Round,
+    cause: rootcause.Cause,
+    failed: restarts.RoundFailure,
+) -> restarts.RoundFailure:
+    """Who says that the program cannot begin. A job that has made a step could begin."""
+    has_begun = state.group.budget.furthest_step is not None or bool(ended.seats.succeeded)
+    if has_begun or cause.first.ended_before:
+        return failed
+    hopeless = restarts.hopeless(cause.failed)
+    alike = [one for one in cause.everybody if restarts.is_alike(one, cause.first)]
+    if state.config.max_nodes > 1:
+        witnesses, needed = {one.host for one in alike}, 2
+    else:
+        witnesses = {f"rank {one.rank} in round {ended.number}" for one in alike}
+        needed = min(2, state.config.slots)
+    found = tuple(sorted(witnesses))
+    return replace(failed, hopeless=hopeless, witnesses=found, witnesses_needed=needed)
+
+
+def closing_wanted(state: CoordinatorState, outcome: Outcome) -> Effects:
+    """Let the present round go on, and none come after it. The first request counts."""
+    if state.group.closing is not None:
+        return []
+    state.group.closing = brief(outcome)
+    return [Explain(f"{cut(outcome.reason)}; no further round forms")]
+
+
+def _close_if_all_succeeded(state: CoordinatorState, current: Round) -> None:
+    """A round that is being stopped is judged, whoever has succeeded meanwhile."""
+    if current.stop is None and current.have_all_succeeded:
+        state.close(ALL_SUCCEEDED)
+
+
+def _failed_or_lost(
+    group: Group, ended: Round, reason: str, cause: rootcause.Cause | None
+) -> Outcome:
+    """The peers of a node that is lost fail, too: it is to blame, and not they."""
+    outcome = failed_outcome(reason, cause)
+    is_lost = ended.stop is not None and bool(ended.stop.lost)
+    if group.loss is None or group.loss.round != ended.number or not is_lost:
+        return outcome
+    return replace(outcome, blame=group.loss.blame)
+
+
+def failed_outcome(reason: str, cause: rootcause.Cause | None) -> Outcome:
+    if cause is None:
+        return Outcome("failed", reason, exit_status.FAILED)
+    others = cause.also_failed + cause.victims + cause.stopped
+    found = rootcause.blame(cause)
+    return Outcome("failed", reason, exit_status.FAILED, cause.first, others, blame=found)
+
+
+# Takeover.
+
+
+def inherit(state: CoordinatorState, written: Ledger, until: float) -> None:
+    """Go on with the round that is written down, once its members have reported."""
+    group = state.group
+    group.round_number = max(group.round_number, written.round)
+    group.wait.reason = ""
+    group.round = Round(
+        written.round,
+        written.instance,
+        inherited_seats(written),
+        started_at=until,
+        announced=True,
+        missing=MissingReports(until, written.held),
+        done=set(written.done),
+        restart=written.restart,
+    )
+    state.deadlines["missing"] = until
+
+
+def begin_without(state: CoordinatorState, node: str, rank: int, now: float) -> None:
+    """The node of the earlier coordinator, which held that seat, is dead."""
+    current = state.group.round
+    if current is None or rank >= len(current.seats):
+        return
+    if current.seats.by_rank[rank].status != "unreported":
+        return
+    current.seats.take(rank, node)
+    end(state, current, StopCause("loss", _departed(node)), now)
+    assert current.stop is not None, "a member is dead, and the round goes on"
+    gone_at = state.deadlines["departed"] = now + state.config.leases.tether_s
+    current.stop.departed = DepartedLeader(node, gone_at)
+
+
+def _departed(node: str) -> str:
+    return f"the node that was the coordinator, on {host_of(node)}, is gone with all its processes"
+
+
+def believed_charges(state: CoordinatorState, node: str, charges: int) -> int:
+    """How many charges that are not written down nodes remember, as far as two of them agree, and
+    as a job that goes on can have been charged: one node alone could use up the budget of all."""
+    claims = state.group.budget.remembered
+    if charges > state.group.budget.charges:
+        claims[node] = charges
+    known = [told for name, told in claims.items() if name in state.members or name == node]
+    if len(known) < WITNESSES:
+        return 0
+    believed = sorted(known)[-WITNESSES]
+    policy = state.config.restarts
+    return believed if policy.window_s is not None else min(believed, policy.max_restarts)
+
+
+def take_report(
+    state: CoordinatorState, node: str, report: RoundReport | None, now: float
+) -> Effects:
+    """Bring what a node says about its round together with what is known of it."""
+    member, current = state.members[node], state.group.round
+    if current is not None and report is not None and _is_about(current, report):
+        if report.group_rank < report.group_size == len(current.seats):
+            _take_seat(current, report, node)
+        if current.seats.is_present(node):
+            effects = reported(state, current, node, report, now)
+            return effects + _note_report(state, current, report, now)
+    elif current is not None and current.seats.is_present(node):
+        member.round = current.number
+        return _offer_again(state, current, node)
+    if report is None or report.condition == "stopped":
+        member.round = 0
+        return []
+    member.round = report.round
+    return [Tell(node, StopRound(report.round, "that round is over"))]
+
+
+def _is_about(current: Round, report: RoundReport) -> bool:
+    """Whether the node is in the present round. Another instance may have one of that number."""
+    known = report.instance and current.instance
+    same = not known or report.instance == current.instance
+    return current.announced and same and report.round == current.number
+
+
+def _take_seat(current: Round, report: RoundReport, node: str) -> None:
+    """A node says that it is a member, and on which seat. One that had finished before has its seat
+    only if it has not stopped since."""
+    seats, rank = current.seats, report.group_rank
+    if node in seats:
+        return
+    status = seats.by_rank[rank].status
+    if status == "unreported":
+        seats.take(rank, node)
+    elif status == "finished" and report.condition == "succeeded":
+        seats.take(rank, node)
+        current.done.discard(rank)
+
+
+def _offer_again(state: CoordinatorState, current: Round, node: str) -> Effects:
+    """It has not heard of the round that it is a member of: the message was lost on the way."""
+    if current.stop is not None:
+        current.seats.note_exit(node, "idle")
+        state.members[node].round = 0
+    elif current.announced and node in current.assignments:
+        return [Tell(node, announcement(current, node))]
+    return []
+
+
+def _note_report(
+    state: CoordinatorState, current: Round, report: RoundReport, now: float
+) -> Effects:
+    """A member has reported. When all have, and all still run, the round goes on."""
+    missing = current.missing
+    if missing is None:
+        return []
+    # One that has succeeded is not needed for a hold, and so ends none by leaving.
+    if not missing.reported and report.condition != "succeeded":
+        _note_first_report(state, missing, now)
+    if current.seats.unreported:
+        return []
+    finish_takeover(current, now)
+    if current.stop is not None:
+        return []
+    return [Explain(f"{_all_nodes(current)} reported: it goes on")]
+
+
+def _note_first_report(state: CoordinatorState, missing: MissingReports, now: float) -> None:
+    """A coordinator that holds the leases without its register needs all members for that.
+
+    This one has left it, so it can have renewed the others' for `suspect_s` more at most.
+    """
+    missing.reported = True
+    leases = state.config.leases
+    until = now + leases.suspect_s * (1 + leases.drift) + leases.gone_after_s
+    missing.until = state.deadlines["missing"] = min(missing.until, until)
+
+
+def finish_takeover(current: Round, now: float) -> None:
+    """All have reported, or must be gone: nobody's leases are held by an earlier coordinator."""
+    current.missing = None
+    current.started_at = now
+
+
+def _all_nodes(current: Round) -> str:
+    if current.done:
+        return f"all nodes of round {current.number} that are not done have"
+    if len(current.seats) == 1:
+        return f"the node of round {current.number} has"
+    return f"all {len(current.seats)} nodes of round {current.number} have"
+
+
+def check_takeover(state: CoordinatorState, now: float) -> Effects:
+    """Whether a round that was taken over is over without more reports."""
+    current = state.group.round
+    if current is None:
+        return []
+    _bury_leader(state, current, now)
+    if current.missing is None:
+        return []
+    _close_if_all_succeeded(state, current)
+    effects = _explain_takeover(state, current, now)
+    return effects + _end_if_never_run(state, current, now)
+
+
+def _bury_leader(state: CoordinatorState, current: Round, now: float) -> None:
+    """The member that died with the last coordinator is gone, once nothing of it can be left."""
+    stop = current.stop
+    departed = stop.departed if stop is not None else None
+    if stop is None or departed is None or now < departed.gone_at:
+        return
+    if current.seats.exit_of(departed.node) is not None:
+        return
+    state.deadlines.pop("departed", None)
+    current.seats.note_exit(departed.node, "gone")
+    stop.lost_hosts.add(host_of(departed.node))
+    _note_lost(current, _departed(departed.node))
+
+
+def _explain_takeover(state: CoordinatorState, current: Round, now: float) -> Effects:
+    unheard, missing = current.seats.unreported, current.missing
+    if now < state.deadlines.get("awaited", now + 1) or missing is None or not unheard:
+        return []
+    del state.deadlines["awaited"]
+    nodes = "1 node" if unheard == 1 else f"{unheard} nodes"
+    reason = state.group.wait.reason = (
+        f"waiting up to {missing.until - now:.0f} s for {nodes} of round "
+        f"{current.number}, which may still run"
+    )
+    return [Explain(reason, topic="waiting", within_s=missing.until - now)]
+
+
+def give_up_missing(state: CoordinatorState, now: float) -> Effects:
+    """Those who have not reported by now must be gone."""
+    current = state.group.round
+    if current is None or current.missing is None or not current.seats.unreported:
+        return []
+    missing = current.seats.unreported_ranks()
+    nodes = "1 node" if len(missing) == 1 else f"{len(missing)} nodes"
+    reason = f"of round {current.number} did not report to the new coordinator"
+    effects = end(state, current, StopCause("loss", f"{nodes} {reason}"), now)
+    current.seats.give_up_all()
+    current.missing = None
+    _note_lost(current, f"node {missing[0] + 1} {reason}")
+    return effects
+
+
+def _end_if_never_run(state: CoordinatorState, current: Round, now: float) -> Effects:
+    seats, wanted = current.seats, current.seats.unreported
+    departed = current.stop.departed if current.stop is not None else None
+    dead = departed.node if departed is not None else ""
+    # First by number alone: thousands report, one after the other.
+    without_seat = len(state.members) - len(seats.by_node) + (departed is not None)
+    if current.done or not wanted or not wanted <= without_seat <= wanted + 1:
+        return []
+    members = _unaware_members(state, current, wanted)
+    if members is None:
+        return []
+    # A node without state must not come first because of a seat that it never took.
+    has_run = any(name != dead for name in seats.by_node)
+    cause = StopCause("loss", f"round {current.number} had not begun")
+    effects = end(state, current, cause, now)
+    assert current.stop is not None, "it was ended"
+    current.stop.has_run = has_run
+    # Who has state comes first: the seats of a round that never was order the next one.
+    members.sort(key=lambda name: _by_state(state.members[name]))
+    for rank, name in zip(seats.unreported_ranks(), members, strict=True):
+        seats.take(rank, name)
+        seats.note_exit(name, "back")
+    current.missing = None
+    return effects
+
+
+def _by_state(member: Member) -> tuple[int, int, int]:
+    return (-member.last_round, member.last_rank, member.arrival)
+
+
+def _unaware_members(state: CoordinatorState, current: Round, wanted: int) -> list[str] | None:
+    """Those who hold the unreported seats, if they are here and have not heard of the round.
+
+    Besides them one more node may be here; with several it would take a search to tell.
+    """
+    names = [
+        name
+        for name, member in state.members.items()
+        if name not in current.seats and member.last_round < current.number
+    ]
+    if current.seats.known_roll is None or not wanted <= len(names) <= wanted + 1:
+        return None  # Some of them have run it, or it is not known who they are.
+    others = roll(names) ^ roll(current.seats.by_node) ^ current.seats.known_roll
+    stranger = next((name for name in names if roll((name,)) == others), None)
+    if len(names) == wanted and others == 0:
+        return names
+    if len(names) > wanted and stranger is not None:
+        return [name for name in names if name != stranger]
+    return None
+
+
+# Members whose own machine says that they have ended.
+
+
+def members_ended(state: CoordinatorState, told: tuple[EndedMember, ...], now: float) -> Effects:
+    """A node told who has ended on its machine. It is believed of the member whose secret is shown
+    (`core.protocol.marks`), as the end of its tether is; what fits no seat is of another round."""
+    effects: Effects = []
+    for one in told:
+        current = state.group.round
+        if current is not None and current.announced and is_proven(current, one):
+            effects += _member_ended(state, current, one, now)
+    return effects
+
+
+def is_proven(current: Round, one: EndedMember) -> bool:
+    """Whether this is the secret of the member on that seat of this very round."""
+    known, size = marks.top(current.seats.marks), len(current.seats)
+    if one.round != current.number or not known:
+        return False
+    return marks.leads_to(one.secret, one.seat, size, one.path) == known
+
+
+def _member_ended(state: CoordinatorState, current: Round, one: EndedMember, now: float) -> Effects:
+    about = f"a node of round {current.number}, on {host_of(one.node)}, has ended"
+    seat = current.seats.by_rank[one.seat]
+    if seat.status == "member" and seat.node in state.members:
+        return gone(state, seat.node, PROVEN_END, now, ended=True)
+    if seat.status == "member" and current.stop is not None and seat.exit is None:
+        current.seats.note_exit(seat.node, "gone")  # It died with the last coordinator.
+        _note_lost(current, about)
+    if seat.status == "unreported":
+        effects = end(state, current, StopCause("loss", about), now)
+        current.seats.give_up(one.seat)
+        _note_lost(current, about)
+        if not current.seats.unreported:
+            current.missing = None
+        return effects
+    return []
