@@ -83,10 +83,9 @@ def list_jobs() -> list[ListedJob]:
 
 
 def ended_job(name: str = "") -> ListedJob | None:
-    """The last of that name that has ended, or the last of all."""
-    return next(
-        (one for one in list_jobs() if one.state != "running" and name in ("", one.name)), None
-    )
+    """The last of that name, if it has ended, or the last of all that has."""
+    found = [one for one in list_jobs() if (one.name == name if name else one.state != "running")]
+    return found[0] if found and found[0].state != "running" else None
 
 
 def _with_journals() -> Iterator[ListedJob]:

@@ -131,10 +131,12 @@ class StoryEvent(msgspec.Struct, frozen=True, omit_defaults=True):
         """Equal where two events tell the same; what is only said is always news."""
         words = self.words if self.kind in ("said", "waiting", "drain", "decision") else ""
         node = "" if self.kind in OF_THE_JOB else self.node
-        number = 0 if self.kind == "waiting" else self.round  # A newcomer knows of no round.
+        number = 0 if self.kind in OF_NO_ROUND else self.round
         return (self.kind, number, node, self.rank, words)
 
 
+OF_NO_ROUND = ("waiting", "standby", "job_finished")
+"""A newcomer, and a node that stands by, may not know which round it is."""
 OF_THE_JOB = ("round_formed", "round_ended", "first_step", "save", "job_finished", "decision",
               "waiting")  # fmt: skip
 """The same wherever it is told."""

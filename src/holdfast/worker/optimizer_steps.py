@@ -31,10 +31,10 @@ def take_variable() -> None:
     if there is not None:
         register(there)
     else:
-        sys.meta_path.insert(0, Finder)
+        sys.meta_path.insert(0, OptimizerFinder)
 
 
-class Finder:
+class OptimizerFinder:
     """Waits for the module of optimizers, and goes away once it is imported."""
 
     @classmethod
