@@ -51,15 +51,6 @@ MUTANTS = (
         (70, 16, 83),
     ),
     Mutant(
-        "one node alone remembers charges for all",
-        "§7.3",
-        "core.rounds:believed_charges",
-        "if len(known) < WITNESSES:\n        return 0\n    believed = sorted(known)[-WITNESSES]",
-        "believed = max(known, default=0)",
-        "liars",
-        (64, 22, 25),
-    ),
-    Mutant(
         "a node may want the job to have succeeded",
         "§7.4",
         "core.coordinator:_closing",

@@ -23,7 +23,6 @@ from holdfast.core.policy.liveness_locks import (
     as_told,
     judge,
 )
-from holdfast.core.protocol.marks import mark_of
 from holdfast.core.protocol.messages import EndedMember
 
 if TYPE_CHECKING:
@@ -43,11 +42,9 @@ class SimulatedNotes:
     def make(self) -> LivenessLockTaken:
         """Its own; then it looks at the others."""
         machine, node = self._machine, self._process.node
-        # Nobody draws it: what is random here decides the run.
-        secret = mark_of(f"{machine.cluster.plan.seed} {node}")
-        machine.notes[node] = MachineNote("job", node, secret, _where(machine), machine.lives)
+        machine.notes[node] = MachineNote("job", node, _where(machine), machine.lives)
         machine.after(DISK_S, self._process.post, self.look)
-        return LivenessLockTaken(mark_of(secret))
+        return LivenessLockTaken()
 
     def look(self) -> None:
         """Tell of those that have ended, and were not told of."""
@@ -71,7 +68,7 @@ class SimulatedNotes:
     def _put(self, effect: RecordSeat) -> None:
         notes, node = self._machine.notes, self._process.node
         if node in notes:
-            seat = NotedSeat(effect.instance, effect.round, effect.seat, effect.path)
+            seat = NotedSeat(effect.instance, effect.round, effect.seat)
             notes[node] = replace(notes[node], seat=seat)
 
     def remove(self) -> None:

@@ -68,7 +68,7 @@ from holdfast.core.membership import (
 )
 from holdfast.core.policy import restarts
 from holdfast.core.policy.config import JobConfig
-from holdfast.core.protocol import marks, settings
+from holdfast.core.protocol import settings
 from holdfast.core.protocol.document import (
     SUCCESSORS,
     Document,
@@ -118,6 +118,8 @@ EXPLAIN_AFTER_S = 1.0
 """An outcome that takes longer to be written down is explained."""
 LEAP = 1_000_000
 """How far a node's memory may be ahead of ours: more rounds, or coordinators, than a job has."""
+CHARGES_MOST = 10_000
+"""How many a node may remember where only those of a window count."""
 INSTANCE_MOST = 2**52
 """Instances are numbered by time, in microseconds: no clock, however wrong, says that."""
 
@@ -513,7 +515,7 @@ def _is_outranked(state: CoordinatorState, seen: Seen) -> bool:
 def _remember(state: CoordinatorState, message: NodeGreeted, now: float) -> Effects:
     """A node remembers more than we do: our record was lost, and its memory stands for it."""
     seen, report, group = message.seen, message.standing, state.group
-    charges = rounds.believed_charges(state, message.info.node, seen.charges)
+    charges = _possible_charges(state, seen.charges)
     more = seen.term > state.term
     more = more or seen.round > group.round_number or charges > group.budget.charges
     # Somebody whom we never met has heard our term: it was another life of this coordinator.
@@ -533,6 +535,12 @@ def _remember(state: CoordinatorState, message: NodeGreeted, now: float) -> Effe
     if group.formed == 0 and group.round is None:
         _await_the_round_of(state, report, now)
     return effects
+
+
+def _possible_charges(state: CoordinatorState, charges: int) -> int:
+    """As many as a job that goes on can have been charged."""
+    policy = state.config.restarts
+    return min(charges, CHARGES_MOST if policy.window_s is not None else policy.max_restarts)
 
 
 def _await_the_round_of(state: CoordinatorState, report: RoundReport | None, now: float) -> None:
@@ -607,7 +615,6 @@ def ledger(state: CoordinatorState, now: float) -> Ledger:
         missing.held if missing is not None else False,
         tuple(sorted(current.done)) if current is not None else (),
         group.closing,
-        marks.top(current.seats.marks) if current is not None else "",
         _kept(state, now),
         group.limits,
         current.restart if current is not None else "",

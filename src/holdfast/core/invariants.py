@@ -94,5 +94,3 @@ def _about_seats(seats: Seats) -> Iterator[str]:
         yield "members that have succeeded are counted wrong"
     if seats.exited != sum(seat.exit is not None for seat in known.values()):
         yield "members that are back or gone are counted wrong"
-    if len(seats.marks) > 1 and len(seats.marks[0]) != len(seats):
-        yield "there are not as many marks as seats"

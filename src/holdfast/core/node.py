@@ -294,8 +294,7 @@ class NodeState(Struct):
     """Why it takes no part, if it does not."""
     lock_pending: bool = False
     """It is not yet known whether the node will have a liveness lock on its machine."""
-    mark: str = ""
-    """Identifies its liveness lock; empty where it has none."""
+    has_lock: bool = False
     ended: tuple[EndedMember, ...] = ()
     """Members of rounds that have ended on this machine: reported on every connection."""
     furthest_step: int | None = None
@@ -430,7 +429,7 @@ def _told(state: NodeState, message: ToNode, now: float) -> Effects:
         case messages.StopRound():
             return _stop_round(state, message)
         case messages.CloseJob():
-            forgotten: Effects = [RemoveLivenessLocks()] if state.mark else []
+            forgotten: Effects = [RemoveLivenessLocks()] if state.has_lock else []
             return [*close(state, message.outcome), *forgotten]
         case messages.DescribeFailures():
             return _describe(state, message)
@@ -487,7 +486,7 @@ def _prepare(state: NodeState, event: NodeEvent) -> Effects:
         case EndpointReserved():
             state.endpoint = event.endpoint
         case LivenessLockTaken():
-            state.lock_pending, state.mark = False, event.mark
+            state.lock_pending, state.has_lock = False, event.is_held
         case EndedFound():
             effects += _ended_found(state, event)
         case StoreFailed():
@@ -702,7 +701,6 @@ def node_info(state: NodeState) -> NodeInfo:
         rank_hint=state.config.node_rank,
         topology=state.config.topology_key,
         name=state.name if state.link.term.instance else "",
-        mark=state.mark,
     )
 
 
@@ -770,8 +768,8 @@ def _run(state: NodeState, message: messages.RunRound, now: float) -> Effects:
     state.endpoint = None
     state.leaving.job_continues = False  # From now on it needs this node.
     effects = set_deadlines(state)
-    if state.mark:
-        seat = (assignment.round, assignment.group_rank, message.path)
+    if state.has_lock:
+        seat = (assignment.round, assignment.group_rank)
         effects.append(RecordSeat(link.term.instance, *seat))
     if link.lease is not None:
         effects.append(Say(node_texts.seat(assignment)))

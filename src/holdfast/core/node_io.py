@@ -57,9 +57,9 @@ class EndpointReserved(Record, frozen=True):
 
 
 class LivenessLockTaken(Record, frozen=True):
-    """The node's liveness lock is taken, which this mark identifies; empty where it has none."""
+    """The node holds its liveness lock, or has none."""
 
-    mark: str
+    is_held: bool = True
 
 
 class EndedFound(Record, frozen=True):
@@ -404,7 +404,6 @@ class RecordSeat(Record, frozen=True):
     instance: int
     round: int
     seat: int
-    path: tuple[str, ...]
 
 
 class RemoveLivenessLocks(Record, frozen=True):

@@ -36,7 +36,7 @@ Takeover: a round that an earlier coordinator formed
 13. A round may have been written down without anybody having been told of it. When nodes report
     that have not heard of it, and they are all of its members, it never ran: it is over.
 14. A member that is known to have succeeded is not waited for, and its loss is none.
-15. A member whose own machine proves its end (the secret in its lock file) is gone.
+15. A member whose own machine proves its end (its liveness lock is free) is gone.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from holdfast.core.membership import Member, Penalty
 from holdfast.core.policy import ranks, restarts, rounds
 from holdfast.core.policy import root_cause as rootcause
 from holdfast.core.policy.config import Timeouts
-from holdfast.core.protocol import exit_status, marks
+from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.bounds import cut
 from holdfast.core.protocol.document import DONE_KEPT, Ledger, NodeLimits, brief, roll
 from holdfast.core.protocol.messages import (
@@ -112,7 +112,6 @@ EXPLAIN_TAKEOVER_AFTER_S = 2.0
 WITHOUT_LEASE = "had lost the coordinator and stopped its workers"
 RESIGN_FROM = 3
 """Of two nodes, one that is lost is half of them: that says nothing about who is cut off."""
-WITNESSES = 2
 ALL_SUCCEEDED = Outcome("succeeded", "all workers succeeded", 0)
 PROVEN_END = "all its processes have ended, as its machine confirms"
 ENDINGS: dict[EndingKind, tuple[str, str]] = {
@@ -166,8 +165,6 @@ class Seats(Struct):
     """Members that may be lost: kept up to date by `CoordinatorState.update_ready`."""
     known_roll: int | None = None
     """Who the members are, as one number (`document.roll`), where that is known."""
-    marks: marks.MarkTree = ()
-    """By which what is told of members that have ended is checked; of a takeover, its top."""
 
     def __len__(self) -> int:
         return len(self.by_rank)
@@ -245,10 +242,7 @@ def inherited_seats(written: Ledger) -> Seats:
     seats = [Seat(rank, "unreported") for rank in range(written.size)]
     for rank in written.done:
         seats[rank].status = "finished"
-    top = ((written.marks,),) if written.marks else ()
-    return Seats(
-        seats, {}, len(seats) - len(written.done), known_roll=written.roll or None, marks=top
-    )
+    return Seats(seats, {}, len(seats) - len(written.done), known_roll=written.roll or None)
 
 
 # A round.
@@ -376,8 +370,6 @@ class RestartBudget(Struct):
     """What failed so far, and how far the job got by then."""
 
     history: list[restarts.RoundFailure] = field(default_factory=list)
-    remembered: dict[str, int] = field(default_factory=dict)
-    """Charges that nodes claim beyond ours, by node."""
     fruitless: int = 0
     """Rounds in a row that ended without progress, whatever ended them."""
     furthest_step: int | None = None
@@ -634,8 +626,6 @@ def _prepare(state: CoordinatorState, now: float) -> Effects:
         assignments=_assignments(state, seated),
         note=wait.note,
     )
-    if any(info.mark for info in seated):
-        group.round.seats.marks = marks.grow([info.mark for info in seated])
     for name in members:
         state.members[name].round = group.round_number
         state.update_ready(name)
@@ -686,8 +676,7 @@ def _announce(state: CoordinatorState, current: Round, now: float) -> Effects:
 
 def announcement(current: Round, node: str) -> RunRound:
     """What a member is told of a round that was formed here."""
-    path = marks.path_of(current.seats.marks, current.seats.by_node[node].rank)
-    return RunRound(current.assignments[node], path, current.note)
+    return RunRound(current.assignments[node], current.note)
 
 
 def stand_by(state: CoordinatorState, node: str, now: float) -> Effects:
@@ -1501,20 +1490,6 @@ def _departed(node: str) -> str:
     return f"the node that was the coordinator, on {host_of(node)}, is gone with all its processes"
 
 
-def believed_charges(state: CoordinatorState, node: str, charges: int) -> int:
-    """How many charges that are not written down nodes remember, as far as two of them agree, and
-    as a job that goes on can have been charged: one node alone could use up the budget of all."""
-    claims = state.group.budget.remembered
-    if charges > state.group.budget.charges:
-        claims[node] = charges
-    known = [told for name, told in claims.items() if name in state.members or name == node]
-    if len(known) < WITNESSES:
-        return 0
-    believed = sorted(known)[-WITNESSES]
-    policy = state.config.restarts
-    return believed if policy.window_s is not None else min(believed, policy.max_restarts)
-
-
 def take_report(
     state: CoordinatorState, node: str, report: RoundReport | None, now: float
 ) -> Effects:
@@ -1720,22 +1695,22 @@ def _unaware_members(state: CoordinatorState, current: Round, wanted: int) -> li
 
 
 def members_ended(state: CoordinatorState, told: tuple[EndedMember, ...], now: float) -> Effects:
-    """A node told who has ended on its machine. It is believed of the member whose secret is shown
-    (`core.protocol.marks`), as the end of its tether is; what fits no seat is of another round."""
+    """A node told which nodes have ended on its machine. What fits no seat is of another round."""
     effects: Effects = []
     for one in told:
         current = state.group.round
-        if current is not None and current.announced and is_proven(current, one):
+        if current is not None and current.announced and _is_member(current, one):
             effects += _member_ended(state, current, one, now)
     return effects
 
 
-def is_proven(current: Round, one: EndedMember) -> bool:
-    """Whether this is the secret of the member on that seat of this very round."""
-    known, size = marks.top(current.seats.marks), len(current.seats)
-    if one.round != current.number or not known:
+def _is_member(current: Round, one: EndedMember) -> bool:
+    """Whether this is about a seat of this very round."""
+    if one.round != current.number or one.seat >= len(current.seats):
         return False
-    return marks.leads_to(one.secret, one.seat, size, one.path) == known
+    if one.instance and current.instance and one.instance != current.instance:
+        return False
+    return current.seats.by_rank[one.seat].node in ("", one.node)
 
 
 def _member_ended(state: CoordinatorState, current: Round, one: EndedMember, now: float) -> Effects:

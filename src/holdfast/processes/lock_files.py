@@ -41,7 +41,6 @@ from holdfast.core.policy.liveness_locks import (
     as_told,
     judge,
 )
-from holdfast.core.protocol.marks import SECRET_BYTES, mark_of
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.private_folder import is_ours, private_folder
 
@@ -311,10 +310,9 @@ class LockKeeper:
                 hold(os.dup(own.descriptor))
                 self._lane.do(own.secure)
                 self._lane.do(partial(self._find, own, job), self._on_found)
-            self._post(LivenessLockTaken(mark_of(secret) if own is not None else ""))
+            self._post(LivenessLockTaken(own is not None))
 
-        secret = os.urandom(SECRET_BYTES).hex()
-        note = MachineNote(job, node, secret, LockOrigin(), 0, marker)
+        note = MachineNote(job, node, LockOrigin(), 0, marker)
         self._lane.do(lambda: (self._make(note),), lambda made: on_made(made[0]))
 
     def put(self, effect: RecordSeat) -> None:
@@ -322,7 +320,7 @@ class LockKeeper:
         own = self._own
         if own is None:
             return
-        seat = NotedSeat(effect.instance, effect.round, effect.seat, effect.path)
+        seat = NotedSeat(effect.instance, effect.round, effect.seat)
         self._lane.do(partial(own.put, seat))
         needless = tuple(
             file

@@ -1,37 +1,34 @@
-"""Members whose own machine says that they have ended: believed of them, and of nobody else."""
+"""Members whose own machine proves that they have ended."""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
-from holdfast.core.coordinator import Beginning, ledger
+from holdfast.core.coordinator import Beginning
 from holdfast.core.protocol.document import Ledger
-from holdfast.core.protocol.marks import grow, mark_of, path_of, top
 from holdfast.core.protocol.messages import (
     EndedMember,
     MembersEnded,
     RoundReport,
-    RunRound,
     StopRound,
 )
 from holdfast.core.protocol.model import Term
 
 from .coordinated_job import Job, members, told
 
-SECRETS = tuple(f"{number:032x}" for number in range(3))
-TREE = grow([mark_of(secret) for secret in SECRETS])
 ROUND = 4
+INSTANCE = 7
 
 
 def ended(seat: int, **changes: object) -> EndedMember:
-    known = EndedMember(f"old{seat}-1", 1, ROUND, seat, SECRETS[seat], path_of(TREE, seat))
+    known = EndedMember(f"old{seat}-1", INSTANCE, ROUND, seat)
     return replace(known, **changes)
 
 
 def started_again(held_s: float = 60.0) -> Job:
     """A coordinator that knows nothing but what is written down of round 4."""
     job = Job(nodes=3)
-    written = Ledger(ROUND, len(SECRETS), marks=top(TREE))
+    written = Ledger(ROUND, 3, instance=INSTANCE)
     beginning = Beginning(Term(1, 2), embedded=False, leader="a", ledger=written)
     beginning = replace(beginning, gone_after_s=held_s + 12.1)
     job.state = beginning.state(job.state.config, job.now)
@@ -80,24 +77,13 @@ def test_what_does_not_fit_is_of_another_round_and_ignored() -> None:
     job = started_again()
     come(job, "a", "b", "c")
     wrong = (
-        ended(1, secret=SECRETS[0]),
-        replace(ended(1), seat=2),
-        ended(1, path=()),
+        ended(1, instance=INSTANCE - 1),
         ended(1, round=ROUND - 1),
         replace(ended(1), seat=7),
     )
     job.hear("b", MembersEnded((ended(0), ended(2), *wrong)))
     assert told(job.wake(30.0)) == {}
     assert members(job.hear("b", MembersEnded((ended(1),)))) == ["a", "b", "c"]
-
-
-def test_where_no_marks_are_written_down_nothing_is_believed() -> None:
-    job = Job(nodes=1)
-    beginning = Beginning(Term(1, 2), ledger=Ledger(ROUND, 1), gone_after_s=12.1)
-    job.state = beginning.state(job.state.config, job.now)
-    come(job, "a")
-    lone = EndedMember("old-1", 1, ROUND, 0, SECRETS[0])
-    assert told(job.hear("a", MembersEnded((lone,)))) == {}
 
 
 def test_told_twice_it_counts_once() -> None:
@@ -108,35 +94,12 @@ def test_told_twice_it_counts_once() -> None:
     assert told(job.wake(30.0)) == {}
 
 
-def with_marks(job: Job, *nodes: str) -> dict[str, RunRound]:
-    """These nodes form a round, each with a mark of its own."""
-    effects = []
-    for node, secret in zip(nodes, SECRETS, strict=False):
-        info = replace(job.info(node), mark=mark_of(secret))
-        effects = job.greet(node, info=info, endpoint=job.endpoint())
-    return {node: one for node, one in told(effects).items() if isinstance(one, RunRound)}
-
-
-def test_each_member_is_told_its_own_path_and_the_marks_are_written_down() -> None:
-    job = Job(nodes=3)
-    announced = with_marks(job, "a", "b", "c")
-    assert {node: one.path for node, one in announced.items()} == {
-        node: path_of(TREE, seat) for seat, node in enumerate("abc")
-    }
-    assert ledger(job.state, job.now).marks == top(TREE)
-
-
 def test_a_member_of_a_round_that_runs_is_gone_when_its_machine_says_so() -> None:
     job = Job(nodes=2, at_most=3)
-    path = with_marks(job, "a", "b", "c")["b"].path
-    known = EndedMember("b", 1, 1, 1, SECRETS[1], path)
-    stopping = told(job.greet("new", endpoint=job.endpoint(), ended=(known,)))
+    job.join("a", "b", "c")
+    wrong, known = EndedMember("x", 1, 1, 1), EndedMember("b", 1, 1, 1)
+    assert told(job.greet("new", endpoint=job.endpoint(), ended=(wrong,))) == {}
+    stopping = told(job.hear("new", MembersEnded((known,))))
     assert {node for node, one in stopping.items() if isinstance(one, StopRound)} == {"a", "c"}
     job.stop("a")
     assert members(job.stop("c")) == ["a", "c", "new"]
-
-
-def test_nodes_without_marks_have_none_written_down() -> None:
-    job = Job(nodes=2)
-    job.join("a", "b")
-    assert ledger(job.state, job.now).marks == ""

@@ -121,8 +121,7 @@ def test_a_kernel_without_subreapers_is_told_of() -> None:
     )
 
 
-MARK = "a" * 32
-GONE = EndedMember("here-0", 1, 4, 0, "0" * 32)
+GONE = EndedMember("here-0", 1, 4, 0)
 
 
 def noting() -> Life:
@@ -138,24 +137,24 @@ def joined(effects: list[NodeEffect]) -> NodeJoined:
     return report.message
 
 
-def test_a_node_joins_with_the_mark_of_its_note() -> None:
+def test_a_node_joins_once_it_holds_its_liveness_lock() -> None:
     life = Life()
     started = life.take(NodeStarted(cold="not wanted", notes=True))
     assert WakeNode(Timer.LOCK, 2.0) in started
     assert life.take(EndpointReserved(PORT)) == []
-    assert joined(life.take(LivenessLockTaken(MARK))).info.mark == MARK
+    assert joined(life.take(LivenessLockTaken())).info.node
 
 
 def test_a_disk_that_does_not_answer_holds_up_nobody() -> None:
     life = noting()
-    assert joined(life.take(NodeTimerFired(Timer.LOCK))).info.mark == ""
+    assert joined(life.take(NodeTimerFired(Timer.LOCK))).info.node
     assert life.take(NodeTimerFired(Timer.LOCK)) == []
 
 
 def test_who_ended_on_this_machine_is_told_with_every_greeting() -> None:
     life = noting()
     found = EndedFound(("here-0", "spare-0"), (GONE,))
-    assert life.take(LivenessLockTaken(MARK), found) == [KnowEnded(("here-0", "spare-0"))]
+    assert life.take(LivenessLockTaken(), found) == [KnowEnded(("here-0", "spare-0"))]
     (greeting,) = life.take(CoordinatorReached())
     assert isinstance(greeting, Report)
     assert isinstance(greeting.message, NodeGreeted)
@@ -164,7 +163,7 @@ def test_who_ended_on_this_machine_is_told_with_every_greeting() -> None:
 
 def test_who_is_found_later_is_told_at_once_and_only_once() -> None:
     life = noting()
-    life.take(LivenessLockTaken(MARK), CoordinatorReached())
+    life.take(LivenessLockTaken(), CoordinatorReached())
     found = EndedFound(("here-0",), (GONE,))
     assert life.take(found) == [KnowEnded(("here-0",)), Report(MembersEnded((GONE,)))]
     assert life.take(found) == [KnowEnded(("here-0",))]
@@ -172,12 +171,11 @@ def test_who_is_found_later_is_told_at_once_and_only_once() -> None:
 
 def test_the_note_has_the_seat_before_workers_start() -> None:
     life = noting()
-    path = ("b" * 32,)
-    effects = life.take(LivenessLockTaken(MARK), Told(RunRound(assignment(), path)))
-    assert effects[0] == RecordSeat(1, 1, 0, path)
+    effects = life.take(LivenessLockTaken(), Told(RunRound(assignment())))
+    assert effects[0] == RecordSeat(1, 1, 0)
     assert isinstance(effects[1], StartWorkers)
 
 
 def test_a_job_that_is_over_leaves_no_notes() -> None:
     life = noting()
-    assert RemoveLivenessLocks() in life.take(LivenessLockTaken(MARK), Told(CloseJob(SUCCEEDED)))
+    assert RemoveLivenessLocks() in life.take(LivenessLockTaken(), Told(CloseJob(SUCCEEDED)))

@@ -13,6 +13,6 @@ def features_of(config: JobConfig) -> tuple[CoordinatorFeature, ...]:
     features: tuple[CoordinatorFeature, ...] = (Saving(), Hangs(), Commands())
     if config.max_nodes == 1:
         return features  # There is no other host, and nothing of quarantine is loaded.
-    from holdfast.core.features.quarantine import Quarantine
+    from holdfast.core.features.quarantine import HostQuarantine
 
-    return (*features, Quarantine())
+    return (*features, HostQuarantine())

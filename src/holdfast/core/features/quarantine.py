@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from holdfast.core.coordinator import CoordinatorState
 
 
-class Quarantine(CoordinatorFeature):
+class HostQuarantine(CoordinatorFeature):
     """Attaches quarantine to the coordinator."""
 
     def due(self, state: CoordinatorState, what: str, now: float) -> None:

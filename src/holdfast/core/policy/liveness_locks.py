@@ -14,8 +14,9 @@ Rules
    from the same process namespace sees all of them.
 3. Another start of the same machine proves that all is gone that ran before. What is in a container
    cannot know its machine (the disk may have come from another one): this proves nothing there.
-4. All else proves nothing, and the lease is waited for. No note is of a living node by mistake, and
-   none says of a node what its seat was: that is only for whoever has to check it.
+4. All else proves nothing, and the lease is waited for.
+5. What a node says of the end of others is believed, if round and seat are those of a member:
+   admission is trust, and an admitted node can end a round in many ways.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from holdfast.core.protocol.bounds import Count, Name, NameOrNone, Number
-from holdfast.core.protocol.marks import MarkPath, MarkSecret
 from holdfast.core.protocol.messages import EndedMember
 
 OUTERMOST = "pid:[4026531836]"
@@ -51,7 +51,6 @@ class NotedSeat(Struct, frozen=True):
     instance: Number
     round: Number
     seat: Count
-    path: MarkPath = ()
 
 
 class MachineNote(Struct, frozen=True, omit_defaults=True):
@@ -59,7 +58,6 @@ class MachineNote(Struct, frozen=True, omit_defaults=True):
 
     job: Annotated[str, Meta(max_length=4096)]
     node: Name
-    secret: MarkSecret
     where: LockOrigin
     file: Number
     """The file's number on its disk."""
@@ -98,4 +96,4 @@ def as_told(note: MachineNote) -> EndedMember | None:
     if note.seat is None:
         return None
     seat = note.seat
-    return EndedMember(note.node, seat.instance, seat.round, seat.seat, note.secret, seat.path)
+    return EndedMember(note.node, seat.instance, seat.round, seat.seat)

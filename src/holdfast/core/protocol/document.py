@@ -21,7 +21,6 @@ import msgspec
 from msgspec import Meta, Struct
 
 from holdfast.core.protocol.bounds import NAME_MOST, Count, Name, NameOrNone, Number, Seconds
-from holdfast.core.protocol.marks import MarkOrNone
 from holdfast.core.protocol.model import Endpoint, Failure, Outcome, Term
 
 SUCCESSORS = 5
@@ -94,8 +93,6 @@ class Ledger(Struct, frozen=True, omit_defaults=True):
     leader's, and those of nodes that have left. Nobody waits for them (at most `DONE_KEPT`)."""
     closing: Outcome | None = None
     """No round follows the present one, and how the job ends unless that succeeds."""
-    marks: MarkOrNone = ""
-    """By which what is told of members that have ended is checked (`core.protocol.marks`)."""
     hosts: HostsKept = ()
     """On which rounds failed: some are kept out for a while."""
     limits: NodeLimits | None = None

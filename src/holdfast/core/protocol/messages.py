@@ -31,7 +31,6 @@ from holdfast.core.protocol.bounds import (
     SignalNumber,
     Text,
 )
-from holdfast.core.protocol.marks import MarkPath, MarkSecret
 from holdfast.core.protocol.model import (
     Assignment,
     Endpoint,
@@ -90,17 +89,12 @@ class RoundReport(Struct, frozen=True, omit_defaults=True):
 
 
 class EndedMember(Struct, frozen=True, omit_defaults=True):
-    """A node of which the machine that it ran on knows that it has ended, and its last seat.
-
-    Only its own note has the secret (`core.protocol.marks`).
-    """
+    """A node that has ended, by proof of the machine that it ran on, and its last seat."""
 
     node: Name
     instance: Number
     round: Number
     seat: Count
-    secret: MarkSecret
-    path: MarkPath = ()
 
 
 EndedMembers = Annotated[tuple[EndedMember, ...], Meta(max_length=ENDED_TOLD)]
@@ -305,8 +299,6 @@ class RunRound(Record, frozen=True):
     """Start the workers of a round."""
 
     assignment: Assignment
-    path: MarkPath = ()
-    """What leads from the node's mark to that of the round (`core.protocol.marks`)."""
     note: Text = ""
     """Who is not in it, or in it all the same, because rounds kept failing there."""
 

@@ -34,7 +34,6 @@ from holdfast.core.protocol.bounds import (
     Text,
 )
 from holdfast.core.protocol.endpoint import Endpoint as Endpoint
-from holdfast.core.protocol.marks import MarkOrNone
 
 
 class Record(Struct, frozen=True, tag=True, omit_defaults=True):
@@ -56,8 +55,6 @@ class NodeInfo(Struct, frozen=True):
     """Where it can be dialled when it carries the coordinator, in jobs where any node can."""
     name: NameOrNone = ""
     """What an earlier coordinator has called it, so that it keeps its name."""
-    mark: MarkOrNone = ""
-    """By which its machine can tell of its end (`core.protocol.marks`); empty where it cannot."""
 
 
 class Term(Struct, frozen=True, order=True):

@@ -37,18 +37,14 @@ def get_rendezvous_handler(params: RendezvousParameters) -> RendezvousHandler:
 
 def own_creator(backend: str) -> RendezvousHandlerCreator | None:
     """The maker of handlers for one of our own backends, if it is one."""
-    if backend == STATIC_BACKEND:
-        return _static_handler
     return _own_handler if backend in BACKENDS else None
 
 
-def _static_handler(params: RendezvousParameters) -> RendezvousHandler:
-    from holdfast.elastic.rendezvous.static_tcp_rendezvous import create_rdzv_handler
-
-    return create_rdzv_handler(params)
-
-
 def _own_handler(params: RendezvousParameters) -> RendezvousHandler:
+    if params.backend == STATIC_BACKEND:
+        from holdfast.elastic.rendezvous.static_tcp_rendezvous import create_rdzv_handler
+
+        return create_rdzv_handler(params)
     from holdfast.elastic.rendezvous.holdfast_rendezvous import create_handler
 
     return create_handler(params)
@@ -70,5 +66,4 @@ def installed_creator(backend: str) -> RendezvousHandlerCreator | None:
 
 
 for _backend in BACKENDS:
-    _creator = _static_handler if _backend == STATIC_BACKEND else _own_handler
-    handler_registry._registry.setdefault(_backend, _creator)
+    handler_registry._registry.setdefault(_backend, _own_handler)
