@@ -446,10 +446,10 @@ class Storyteller:
             case said.SaveNow(step=int(at), leaves=False):
                 yield self._event(step, "said", f"all workers save at step {at:,}")
             case said.SaveNow(reason=reason, within_s=within_s, leaves=False):
-                words = f"{reason}, within {within_s:.3g} s"
+                words = f"{reason}, within {round(within_s, 1):g} s"
                 yield self._event(step, "save", words, reason=reason)
             case said.SaveNow(reason=reason, within_s=within_s):
-                words = f"{reason}; all workers are asked to save, within {within_s:.3g} s"
+                words = f"{reason}; all workers are asked to save, within {round(within_s, 1):g} s"
                 yield self._event(step, "save", words, reason=reason)
             case said.TellHang(round=number):
                 words = f"the job hangs: no worker of round {number} moves"
