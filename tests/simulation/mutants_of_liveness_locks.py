@@ -49,7 +49,9 @@ MUTANTS = (
         "False",
         "again",
         (52, 154, 94),
-        also=(("core.election:_look_again", "if not is_idle or", "if True or"),),
+        also=(
+            ("core.election:_look_again", "if state.role is not Role.FOLLOWER or", "if True or"),
+        ),
     ),
     Mutant(
         "whoever proves the leader's end waits for its turn",

@@ -254,7 +254,6 @@ class ElectionState(Struct, omit_defaults=True):
     """Whether the register forgets the job by itself, if it is asked to."""
     resign_s: float = 3.0
     """How long a node that is done waits until another one leads."""
-
     role: Role = Role.FOLLOWER
     seen: Document | None = None
     """The last document that was there; a leader's own."""
@@ -455,9 +454,8 @@ def _saw(state: ElectionState, found: RegisterRead, now: float) -> list[Election
         # A node that has a coordinator hears it from there, in full: what is written is short.
         return _learn(state, document, now) if state.seeking else []
     # A node that watches sees a new leader before it misses the old one.
-    term = document.term
-    replaced = term > state.above and state.leader not in ("", document.leader)
-    state.above = max(state.above, term)
+    replaced = document.term > state.above and state.leader not in ("", document.leader)
+    state.above = max(state.above, document.term)
     state.leader, state.successors = document.leader, document.successors
     state.endpoints = document.places
     # A register that lost its content tells nothing of the one that leads by now.
@@ -481,10 +479,9 @@ def _learn(state: ElectionState, document: Document, now: float) -> list[Electio
 
 def _look_again(state: ElectionState, now: float) -> list[ElectionEffect]:
     """The leader of which the register tells may have been on this machine."""
-    is_idle = state.role is Role.FOLLOWER
-    if not is_idle or state.seen is None or state.seen.leader not in state.ended:
+    if state.role is not Role.FOLLOWER or state.seen is None:
         return []
-    return _claim_in_turn(state, now, free=True)
+    return _claim_in_turn(state, now, free=True) if state.seen.leader in state.ended else []
 
 
 def _leader_died(state: ElectionState, leader: str, now: float) -> list[ElectionEffect]:
@@ -793,10 +790,8 @@ def broken_invariants(state: ElectionState) -> Iterator[str]:
         yield "this node leads by a document that does not name it"
     if (role is Role.CANDIDATE) != (pending is not None and pending.lead is not None):
         yield f"a {role.value} with {'a' if pending else 'no'} claim"
-    if (role is Role.FOLLOWER) and pending is not None:
-        yield "a follower writes"
-    if role is Role.RESIGNING and pending is None:
-        yield "a leader resigns, and does not write it"
+    if role is not Role.LEADER and (role is Role.FOLLOWER) != (pending is None):
+        yield f"a {role.value} with {'nothing' if pending is None else 'something'} to write"
     if state.wanted is not None and role is not Role.LEADER:
         yield "something waits to be written for a coordinator that is not there"
     if role is Role.LEADER and state.seeking:

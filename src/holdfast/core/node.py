@@ -360,7 +360,8 @@ def _all_exited_well(state: NodeState) -> bool:
 
 
 def worker_of(state: NodeState, round: int, local_rank: int) -> WorkerHere | None:
-    return state.workers.get(local_rank) if round == state.last_round else None
+    here = state.round
+    return here.workers.get(local_rank) if here and here.assignment.round == round else None
 
 
 # Steps.
@@ -444,6 +445,9 @@ def _told(state: NodeState, message: ToNode, now: float) -> Effects:
 
 
 def _timer(state: NodeState, event: NodeTimerFired, now: float) -> Effects:
+    owner = state.owners.get(event.name)
+    if owner is not None:
+        return owner.take(state, event, now)
     link, phase = state.link, state.phase
     match event.name:
         case Timer.HEARTBEAT:
@@ -466,8 +470,7 @@ def _timer(state: NodeState, event: NodeTimerFired, now: float) -> Effects:
             return _grace_over(state)
         case Timer.UNKILLABLE if state.killing is not None and not state.foreign:
             return _not_gone(state, state.killing)
-    owner = state.owners.get(event.name)
-    return owner.take(state, event, now) if owner else []
+    return []
 
 
 # Getting ready: a node joins, or says that its old round is over, only when it holds an endpoint
@@ -995,11 +998,10 @@ def _failed_on_its_own(state: NodeState, event: WorkerExited) -> bool:
 
 # Being asked to leave.
 #
-# 1. A signal that asks for it (`--drain-signals`) is a drain: the node asks to be let out of its
-#    round, once. If no worker can save, and the coordinator is out of reach or the job is this
-#    node's alone, it leaves at once; so it does on any other signal, and on a second one (which
-#    `core.policy.signals` tells from the first one again). Workers that listen may save for as long
-#    as there is time and the lease lasts.
+# 1. A signal of `--drain-signals` is a drain: the node asks, once, to be let out of its round. If
+#    no worker can save, and the coordinator is out of reach or the job is this node's alone, it
+#    leaves at once; so it does on any other signal, and on a second one (`core.policy.signals`).
+#    Workers that listen may save for as long as there is time and the lease lasts.
 # 2. Some schedulers send the signal to every process below the agent as well. A worker that dies of
 #    it has not failed: its node was asked to leave. Such a round cannot go on, so the node leaves.
 # 3. An operator may ask as well (`holdfast drain`). That is the drain of rule 1.

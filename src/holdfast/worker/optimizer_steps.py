@@ -31,10 +31,10 @@ def take_variable() -> None:
     if there is not None:
         register(there)
     else:
-        sys.meta_path.insert(0, OptimizerFinder)
+        sys.meta_path.insert(0, TorchFinder)
 
 
-class OptimizerFinder:
+class TorchFinder:
     """Waits for the module of optimizers, and goes away once it is imported."""
 
     @classmethod

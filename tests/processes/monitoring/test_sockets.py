@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from holdfast.processes.monitoring.kernel import look_with_children
+from holdfast.processes.monitoring.kernel import view_with_children
 from holdfast.processes.monitoring.sockets import bytes_moved, moved_by
 
 SENT = 12345
@@ -50,7 +50,7 @@ def test_it_is_movement_of_the_process() -> None:
     first, second = socket.socketpair()
     with first, second:
         moved = {os.fstat(first.fileno()).st_ino: 10**12}
-        view = look_with_children(os.getpid(), moved)
+        view = view_with_children(os.getpid(), moved)
     assert view is not None
     assert view.io_bytes >= 10**12
     assert view.written_bytes < 10**12

@@ -50,7 +50,7 @@ def test_every_import_that_loads_something_is_seen_and_leaves_no_frame(tmp_path:
         unseen = stacks()
         del sys.modules['package'], sys.modules['inner']
         seen = []
-        sys.meta_path.insert(0, import_reports.Finder(seen.append))
+        sys.meta_path.insert(0, import_reports.ImportFinder(seen.append))
         print(stacks() == unseen, seen)
         importlib.import_module('package')
         print(seen[3:])
@@ -62,7 +62,7 @@ def test_to_look_whether_a_module_is_there_is_no_import(tmp_path: Path) -> None:
     text = """
         import importlib.util, pkgutil, sys
         seen = []
-        finder = import_reports.Finder(seen.append)
+        finder = import_reports.ImportFinder(seen.append)
         sys.meta_path.insert(0, finder)
         def ask():
             return [one.find_spec('package', None, None) for one in sys.meta_path]
@@ -80,7 +80,7 @@ def test_what_is_to_be_done_with_a_module_is_done_once_it_is_loaded(tmp_path: Pa
     text = """
         import sys
         done = []
-        finder = import_reports.Finder(lambda name: None)
+        finder = import_reports.ImportFinder(lambda name: None)
         sys.meta_path.insert(0, finder)
         finder.when_loaded['package'] = lambda module: done.append(hasattr(module, 'frame'))
         import package

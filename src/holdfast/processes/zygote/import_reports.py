@@ -42,7 +42,7 @@ ASKED_OF_A_WORKER = {
 NAMED_AFTER_ITS_PROCESS = "it makes a folder named after its process when imported"
 
 
-class Finder:
+class ImportFinder:
     """Has `begins` called before a module is loaded, wherever it is imported; finds nothing.
 
     What is in `when_loaded` it finds as the others do, and calls that with the module when it is
@@ -103,7 +103,7 @@ class Watch:
         """What was imported ahead of its time, with the variables that it has used."""
         self.tell_too_early: Callable[[], None] = lambda: None
         """In a worker: tell of such that it has changed since."""
-        self._finder = Finder(self._begins)
+        self._finder = ImportFinder(self._begins)
         sys.meta_path.insert(0, self._finder)
 
     def guard(
