@@ -1,5 +1,5 @@
-// The page is built into the Python package, as three files with fixed names, so that users need no
-// Node. The fingerprint of the sources stands in the page: a test compares it with what is here.
+// The page is built into the Python package, as three files with fixed names and the notices of
+// what they contain, so that users need no Node. The fingerprint of the sources stands in the page: a test compares it with what is here.
 import { createHash } from "node:crypto";
 import { readdirSync, readFileSync, statSync } from "node:fs";
 import { join, relative } from "node:path";
@@ -36,10 +36,26 @@ const tellSources: Plugin = {
   ],
 };
 
+/** The licences of what is bundled lie beside the page. */
+const notices: Plugin = {
+  name: "notices",
+  generateBundle(_options, bundle) {
+    const modules = Object.values(bundle).flatMap((chunk) => (chunk.type === "chunk" ? chunk.moduleIds : []));
+    const inside = modules.map((id) => /^(.*\/node_modules\/((?:@[^/]+\/)?[^/]+))\//.exec(id)).filter((found) => found !== null);
+    const packages = [...new Map(inside.map(([, folder, name]) => [name!, folder!])).entries()].sort();
+    const texts = packages.map(([name, folder]) => {
+      const { version, license } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
+      return `${name} ${version} (${license})\n\n${readFileSync(join(folder, "LICENSE"), "utf8").trim()}\n`;
+    });
+    const source = `page.js and page.css contain parts of these packages.\n\n${texts.join(`\n${"-".repeat(78)}\n\n`)}`;
+    this.emitFile({ type: "asset", fileName: "THIRD_PARTY.txt", source });
+  },
+};
+
 export default defineConfig({
   root: here,
   base: "./",
-  plugins: [tellSources],
+  plugins: [tellSources, notices],
   build: {
     outDir: join(here, "../src/holdfast/dashboard/page"),
     emptyOutDir: true,

@@ -1,6 +1,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import { Header } from "./views/header";
 import { Help } from "./views/help";
+import { Jobs } from "./views/jobs";
 import { Lock } from "./views/lock";
 import { Logs } from "./views/logs";
 import { Nodes } from "./views/nodes";
@@ -18,7 +19,7 @@ const VIEWS = { overview: Overview, speed: Speed, logs: Logs, stacks: Stacks, no
 
 export function App() {
   const { tab } = useRoute();
-  const { job, connection, opensJournals } = useStore("job", "connection");
+  const { job, connection, opens, isFresh } = useStore("job", "connection");
   const help = useRef<HTMLDialogElement>(null);
   useKeys(() => (help.current?.open ? help.current.close() : help.current?.showModal()));
   useEffect(() => {
@@ -31,9 +32,11 @@ export function App() {
       <a class="skip" href="#main" onClick={skipToMain}>Skip to the content</a>
       <Header tab={tab} openHelp={() => help.current?.showModal()} />
       <LostLine />
-      <main id="main" tabIndex={-1}>{job ? <View /> : opensJournals ? <NoJournal /> : <Beginning />}</main>
+      <main id="main" tabIndex={-1} class={job && !job.outcome && !job.is_journal && !isFresh ? "stale" : ""}>
+        {job ? <View /> : opens === "jobs" ? <Jobs /> : opens ? <NoJournal /> : <Beginning />}
+      </main>
       <Note />
-      <DropArea />
+      {connection.state !== "over" && <DropArea />}
       <Help dialog={help} />
     </>
   );

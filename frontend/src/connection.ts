@@ -22,16 +22,16 @@ const MISSED = 2.4;
 export class Refused extends Error {}
 export class Locked extends Error {}
 
-function takeKey(): string {
+function takeKey(): void {
   const found = /[#&]key=([^&]+)/.exec(location.hash);
   if (found) {
     sessionStorage.setItem(KEY_NAME, decodeURIComponent(found[1]!));
     history.replaceState(null, "", location.pathname + location.search);
   }
-  return sessionStorage.getItem(KEY_NAME) ?? "";
+  key = sessionStorage.getItem(KEY_NAME) ?? "";
 }
 
-let key = takeKey();
+let key = "";
 let wake: (() => void) | null = null;
 let streaming: AbortController | null = null;
 
@@ -80,6 +80,7 @@ export async function want(action: string, subject: Record<string, unknown> = {}
 
 /** Listen for as long as the page is open. */
 export async function listen(): Promise<never> {
+  takeKey();
   watchVisibility();
   for (let tries = 0; ; tries++) {
     try {
@@ -123,9 +124,11 @@ async function listenOnce(): Promise<boolean> {
       clearTimeout(silence);
       stood = true;
       if (kind === "hello") silenceMs = MISSED * 1000 * (JSON.parse(data) as Messages["hello"]).alive_s;
-      if (kind !== "alive") store.take(kind as keyof Messages, JSON.parse(data));
+      if (kind === "alive") store.heard();
+      else store.take(kind as keyof Messages, JSON.parse(data));
       silence = setTimeout(() => control.abort(), silenceMs);
-      if (store.connection.state !== "live") store.connect({ state: "live" });
+      // What is still shown from before is of before, until there is news.
+      if (store.connection.state !== "live" && (kind !== "hello" || !store.job)) store.connect({ state: "live" });
     }
   } catch (problem) {
     if (problem instanceof Locked) throw problem;

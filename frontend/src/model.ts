@@ -5,8 +5,8 @@
  * comes as words from Python: the page has no second copy of any rule.
  */
 
-/** The last one is of journals that end before their job does. */
-export type JobState = "waiting" | "running" | "stopping" | "succeeded" | "failed" | "cut off";
+/** Late: it runs, and no worker has made a step for long. Cut off: a journal that ends early. */
+export type JobState = "waiting" | "running" | "late" | "stopping" | "succeeded" | "failed" | "stopped" | "cut off";
 
 /** The job as a whole: small, sent whenever it differs. */
 export interface Job {
@@ -32,6 +32,12 @@ export interface Job {
   is_journal: boolean;
   /** What is not known, in sentences. */
   notes: string[];
+  /** When a worker made its last step. */
+  stepped_at: number | null;
+  /** How far a save is that somebody asked for. */
+  saving: string;
+  least_nodes: number;
+  most_nodes: number;
 }
 
 export interface Outcome {
@@ -48,6 +54,7 @@ export interface Dashboard {
 
 /** Where the time went. The first part is the useful one. */
 export interface Ledger {
+  start: number;
   total_s: number;
   parts: LedgerPart[];
 }
@@ -56,6 +63,17 @@ export interface LedgerPart {
   name: string;
   words: string;
   seconds: number;
+}
+
+/** A piece of the job's time: a part's name, from, to, and the round. */
+export type Segment = [string, number, number, number];
+
+/** One node: when it was there, and when workers of which round ran on it. */
+export interface Lane {
+  node: string;
+  start: number;
+  end: number | null;
+  runs: [number, number, number | null][];
 }
 
 export interface Node {
@@ -79,6 +97,7 @@ export const WORKER_STATES = [
   "stopping",
   "failed",
   "finished",
+  "late",
 ] as const;
 export type WorkerState = (typeof WORKER_STATES)[number];
 
@@ -100,8 +119,8 @@ export interface RanksChange {
   notes: string[];
 }
 
-/** `step` is the difference to `base_step`; `pace_ms` is a step's time; null is "not known". */
-export type ColumnName = "state" | "step" | "pace_ms" | "cpu" | "memory_mb" | "pid" | "note";
+/** `step` is the difference to `base_step`; `stepped` is when it was made, where that is long ago; `pace_ms` is a step's time; null is "not known". */
+export type ColumnName = "state" | "step" | "stepped" | "pace_ms" | "cpu" | "memory_mb" | "pid" | "note";
 
 /** One thing that happened, in words: the mirror of `StoryEvent` in `src/holdfast/observe/story.py`. */
 export interface Event {
@@ -117,27 +136,13 @@ export interface Event {
   reason?: string;
 }
 
-export type EndedBy = "" | "failure" | "loss" | "change" | "hang" | "success";
-
-export interface Round {
-  number: number;
-  began: number;
-  words: string;
-  /** Null while it runs. */
-  ended: number | null;
-  /** Why it ended, in words. */
-  ending: string;
-  ended_by: EndedBy;
-}
-
 export interface Incident {
   number: number;
   at: number;
   round: number;
+  kind: "failure" | "loss" | "hang";
   /** What happened, in one line. */
   words: string;
-  /** Why, as far as somebody said so. */
-  cause: string;
   /** What was decided about it. */
   decision: string;
   ranks: number[];
@@ -153,7 +158,7 @@ export interface ListChange<T> {
 }
 
 export interface LogLine {
-  at: number | null;
+  at: number;
   rank: number;
   stream: "out" | "err";
   text: string;
@@ -166,18 +171,38 @@ export interface StackGroup {
   text: string;
 }
 
+/** What else can be looked at where this page is: journals that are sent there, the machine's jobs too. */
+export type Opens = "" | "journals" | "jobs";
+
+/** A job of this machine: as `holdfast jobs --json` has it. */
+export interface ListedJob {
+  name: string;
+  state: string;
+  started: number;
+  seconds: number;
+  nodes: number;
+  ranks: number;
+  end: string;
+  /** The page of one that runs, if it has one. */
+  link: string;
+  journals: string[];
+}
+
 /** What comes down the stream, by the name of its event. */
 export interface Messages {
   /** A new stream begins: all follows anew. Something comes every `alive_s` at the latest. */
-  hello: { at: number; alive_s: number; opens_journals: boolean };
+  hello: { at: number; alive_s: number; opens: Opens };
   job: Job;
   nodes: ListChange<Node>;
   ranks: RanksChange;
-  rounds: ListChange<Round>;
+  segments: ListChange<Segment>;
+  lanes: ListChange<Lane>;
   incidents: ListChange<Incident>;
   events: Event[];
   ledger: Ledger;
   dashboards: Dashboard[];
+  /** The last lines of workers, once the job has ended. */
+  lines: LogLine[];
   /** The job cannot be asked right now, and why; empty when it can again. */
   trouble: { words: string };
 }

@@ -9,7 +9,7 @@ const PIECE = 4 << 20;
 const DEPTH = 6;
 
 export async function openJournals(files: File[]): Promise<void> {
-  if (!store.opensJournals) {
+  if (!store.opens) {
     return store.say("This page shows a job that runs. In a terminal, “holdfast dashboard” opens journals.", true);
   }
   if (!files.length) return store.say("No journal is among them: a job's log folder has a journal.jsonl.", true);

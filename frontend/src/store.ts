@@ -2,7 +2,7 @@
 
 import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { History } from "./history";
-import type { Dashboard, Event, Incident, Job, Ledger, ListChange, Messages, Node, Round } from "./model";
+import type { Dashboard, Event, Incident, Job, Lane, Ledger, ListChange, LogLine, Messages, Node, Opens, Segment } from "./model";
 import { Workers } from "./workers";
 
 export type Topic = "job" | "nodes" | "ranks" | "story" | "events" | "connection" | "choice" | "note";
@@ -22,12 +22,13 @@ class Store {
   nodes: Node[] = [];
   workers = new Workers();
   history = new History();
-  rounds: Round[] = [];
+  segments: Segment[] = [];
+  lanes: Lane[] = [];
   incidents: Incident[] = [];
   ledger: Ledger | null = null;
   dashboards: Dashboard[] = [];
-  /** Whether who serves the page opens journals that are dropped onto it. */
-  opensJournals = false;
+  lines: LogLine[] = [];
+  opens: Opens = "";
   /** Why the job cannot be asked right now. */
   trouble = "";
   /** Since when the same is waited for. */
@@ -39,15 +40,32 @@ class Store {
   note: { words: string; bad: boolean } | null = null;
   /** The server's clock minus ours, in seconds. */
   private clockAhead: number | null = null;
+  /** When something was last told that was true then, on the server's clock. */
+  private freshAt = 0;
   private listeners = new Map<Topic, Set<() => void>>();
 
-  /** The time on the clock of whoever tells. */
+  /** What is shown is of now. Otherwise it is of when it was last told, and nothing goes on by itself. */
+  get isFresh(): boolean {
+    return this.connection.state === "live" && !this.trouble;
+  }
+
+  /** The time on the clock of whoever tells; without contact, when there last was. */
   now(): number {
+    return this.isFresh || !this.freshAt ? this.clock() : this.freshAt;
+  }
+
+  private clock(): number {
     return Date.now() / 1000 + (this.clockAhead ?? 0);
   }
 
   take<K extends keyof Messages>(kind: K, message: Messages[K]): void {
     TAKERS[kind](this, message);
+    if (kind !== "hello") this.heard();
+  }
+
+  /** There is contact: what was told before is true still. */
+  heard(): void {
+    if (!this.trouble) this.freshAt = this.clock();
   }
 
   heardClock(at: number): void {
@@ -56,11 +74,11 @@ class Store {
 
   /** When the first thing happened that is known. */
   started(): number {
-    return this.events[0]?.at ?? this.rounds[0]?.began ?? this.now();
+    return this.ledger?.start ?? this.events[0]?.at ?? this.now();
   }
 
   ended(): number | null {
-    if (this.job?.is_journal && this.ledger) return this.started() + this.ledger.total_s;
+    if (this.job?.is_journal && this.ledger) return this.ledger.start + this.ledger.total_s;
     if (!this.job?.outcome) return null;
     return this.events.findLast((event) => event.kind === "job_finished")?.at ?? this.workers.at;
   }
@@ -96,12 +114,14 @@ class Store {
 type Takers = { [K in keyof Messages]: (store: Store, message: Messages[K]) => void };
 
 const TAKERS: Takers = {
-  hello(store, { at, opens_journals }) {
+  hello(store, { at, opens }) {
     store.heardClock(at);
-    store.opensJournals = opens_journals;
+    store.opens = opens;
+    store.trouble = "";
     store.events = [];
     store.nodes = [];
-    store.rounds = [];
+    store.segments = [];
+    store.lanes = [];
     store.incidents = [];
   },
   job(store, job) {
@@ -119,8 +139,12 @@ const TAKERS: Takers = {
     if (store.job && !store.job.is_journal) store.history.take(store.job, store.workers);
     store.tell("ranks");
   },
-  rounds(store, change) {
-    store.rounds = changed(store.rounds, change);
+  segments(store, change) {
+    store.segments = changed(store.segments, change);
+    store.tell("story");
+  },
+  lanes(store, change) {
+    store.lanes = changed(store.lanes, change);
     store.tell("story");
   },
   incidents(store, change) {
@@ -139,6 +163,10 @@ const TAKERS: Takers = {
   dashboards(store, dashboards) {
     store.dashboards = dashboards;
     store.tell("connection");
+  },
+  lines(store, lines) {
+    store.lines = lines;
+    store.tell("job");
   },
   trouble(store, { words }) {
     store.trouble = words;

@@ -2,15 +2,26 @@
 
 export type Theme = "auto" | "light" | "dark";
 const NAME = "holdfast-theme";
+let chosen: Theme | null = null;
 const listeners = new Set<() => void>();
 
 export function theme(): Theme {
-  const kept = localStorage.getItem(NAME);
+  let kept: string | null = chosen;
+  try {
+    kept ??= localStorage.getItem(NAME);
+  } catch {
+    // A file in some browsers has no storage.
+  }
   return kept === "light" || kept === "dark" ? kept : "auto";
 }
 
-export function setTheme(chosen: Theme): void {
-  localStorage.setItem(NAME, chosen);
+export function setTheme(theme: Theme): void {
+  chosen = theme;
+  try {
+    localStorage.setItem(NAME, theme);
+  } catch {
+    // As above.
+  }
   show();
 }
 
@@ -36,9 +47,9 @@ export function colour(name: string): string {
 let probe: HTMLElement | null = null;
 
 export function show(): void {
-  const chosen = theme();
-  if (chosen === "auto") delete document.documentElement.dataset["theme"];
-  else document.documentElement.dataset["theme"] = chosen;
+  const now = theme();
+  if (now === "auto") delete document.documentElement.dataset["theme"];
+  else document.documentElement.dataset["theme"] = now;
   for (const listener of listeners) listener();
 }
 

@@ -2,12 +2,14 @@
 
 import { type ColumnName, type RanksChange, WORKER_STATES, type WorkerState } from "./model";
 
-const COLUMNS: ColumnName[] = ["state", "step", "pace_ms", "cpu", "memory_mb", "pid", "note"];
+const COLUMNS: ColumnName[] = ["state", "step", "stepped", "pace_ms", "cpu", "memory_mb", "pid", "note"];
 
 export interface Worker {
   rank: number;
   state: WorkerState;
   step: number | null;
+  /** When it made that, where it was long ago. */
+  stepped: number | null;
   pace_ms: number | null;
   cpu: number | null;
   memory_mb: number | null;
@@ -73,6 +75,7 @@ export class Workers {
       rank,
       state: this.stateOf(rank),
       step: delta === null ? null : this.baseStep + delta,
+      stepped: known("stepped"),
       pace_ms: known("pace_ms"),
       cpu: known("cpu"),
       memory_mb: known("memory_mb"),

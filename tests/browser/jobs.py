@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from tests.waiting import once, until
 
@@ -29,6 +30,11 @@ while True:
         print(f"step {step} of rank {rank}", flush=True)
     if step % 40 == 0:
         print(f"a warning of rank {rank}", file=sys.stderr, flush=True)
+    while os.path.exists(f"{pids}/stall"):
+        time.sleep(0.05)
+    if os.path.exists(f"{pids}/finish") or os.path.exists(f"{pids}/finish.{rank}"):
+        print(f"rank {rank} is done", flush=True)
+        break
     if os.path.exists(f"{pids}/fail.{rank}"):
         os.unlink(f"{pids}/fail.{rank}")
         raise RuntimeError("the gradients are not numbers")
@@ -43,7 +49,7 @@ class RunningJobs:
         self.name = f"browser-{os.getpid()}-{id(self):x}"
         self.program = folder / "train.py"
         self.program.write_text(PROGRAM)
-        self.agents: list[subprocess.Popen[bytes]] = []
+        self.agents: list[subprocess.Popen[Any]] = []
 
     def start(self, *options: str) -> subprocess.Popen[bytes]:
         """One agent, with a dashboard at a port of its own."""
@@ -81,8 +87,28 @@ class RunningJobs:
         """Have this worker raise an exception."""
         (self.folder / f"fail.{rank}").touch()
 
+    def say(self, what: str) -> Path:
+        """Have workers do it as long as this file is there: "stall", "finish", "finish.3"."""
+        path = self.folder / what
+        path.touch()
+        return path
+
+    def call(self, *words: str) -> str:
+        """What `holdfast` says to this."""
+        command = [sys.executable, "-m", "holdfast", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
     def journals(self) -> list[str]:
         return [str(path) for path in sorted(self.folder.rglob("journal.jsonl"))]
+
+    def serve(self, *words: str) -> str:
+        """The link to what `holdfast dashboard` serves, until the test ends."""
+        command = [sys.executable, "-m", "holdfast", "dashboard", "--port", "0", *words]
+        serving = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.agents.append(serving)
+        assert serving.stdout is not None
+        with serving.stdout as output:
+            return output.readline().strip()
 
     def close(self) -> None:
         for agent in self.agents:

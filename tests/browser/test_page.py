@@ -7,12 +7,14 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 from tests.browser.looking import Browser
 from tests.browser.made_up_site import MadeUpSite
 from tests.dashboard.made_up import MadeUpJob
 from tests.waiting import until
 
 from holdfast.core.protocol.requests import DashboardTold
+from holdfast.observe.goodput import Interruption
 from holdfast.observe.story import StoryEvent
 
 Serve = Callable[[MadeUpJob], MadeUpSite]
@@ -171,16 +173,20 @@ def test_an_incident_is_told_with_its_cause_and_how_it_ended(
         event = StoryEvent(1000.0, kind, words, "n0-id", **fields)  # type: ignore[arg-type]
         site.call(lambda: job.tell(event))
 
-    tell("round_formed", "round 1 begins: 8 ranks", round=1)
     failed = "rank 2 on n0 raised RuntimeError: no numbers"
+    one = Interruption(
+        1000.0, 1, 2, "failure", failed, f"{failed}; restarting (1 of 10)", (2,), {}, 3, False
+    )
+    job.interruptions = [one]
     tell("worker_failed", failed, round=1, rank=2, reason="RuntimeError: no numbers")
-    tell("round_ended", "round 1 ends", round=1)
     browser.until_text("[data-test=incidents]", failed)
     browser.until_text("[data-test=incidents]", "not over yet")
+    browser.until_text("[data-test=incidents]", "Logs of rank 2")
+    job.interruptions = [replace(one, parts_s={"stop": 0.1, "spawn": 0.15}, is_over=True)]
     tell("round_formed", "round 2 begins", round=2)
-    tell("recovered", "recovered", round=2, parts_s={"stop": 0.1, "spawn": 0.15})
     browser.until_text("[data-test=incidents]", "recovered in 0.25 s")
-    assert "RuntimeError" in browser.text("[data-test=incidents]")
+    assert browser.text("[data-test=incidents]").count(failed) == 1
+    assert "restarting (1 of 10)" in browser.text("[data-test=incidents]")
 
 
 def test_ten_thousand_workers_are_drawn_and_each_can_be_found(

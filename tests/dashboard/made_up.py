@@ -30,6 +30,8 @@ from holdfast.core.protocol.requests import (
     RanksAsked,
     RanksTold,
     RestartWanted,
+    SaveWanted,
+    ScaleWanted,
     StacksAsked,
     StacksTold,
     StopWanted,
@@ -37,8 +39,8 @@ from holdfast.core.protocol.requests import (
     pack,
 )
 from holdfast.dashboard.source import AwaitedResponse, Recipients
-from holdfast.observe.goodput import Interruption
-from holdfast.observe.history import RoundSpan
+from holdfast.observe.goodput import Interruption, Segment
+from holdfast.observe.history import NodeHistory
 from holdfast.observe.story import StoryEvent
 
 PAGE = 2000
@@ -56,7 +58,6 @@ class MadeUpJob:
         self.refusal = self.unwilling = ""
         self.coordinator = "n0"
         self.events: list[StoryEvent] = []
-        self.rounds: list[RoundSpan] = []
         self.interruptions: list[Interruption] = []
         self.asked: list[JobRequest] = []
         self.waiting: list[tuple[EventsAsked, AwaitedResponse]] = []
@@ -64,6 +65,12 @@ class MadeUpJob:
         self.dashboards: dict[str, DashboardTold] = {}
         self._random = random.Random(seed)
         self.slow: set[int] = set()
+        self.ended: set[int] = set()
+        """Workers whose processes have ended."""
+        self.stalled_at: float | None = None
+        """Since when no worker makes a step."""
+        self.segments: list[Segment] = []
+        self.histories: dict[str, NodeHistory] = {}
 
     def tell(self, *events: StoryEvent) -> None:
         """These happened just now."""
@@ -105,24 +112,33 @@ class MadeUpJob:
             case LogsAsked():
                 return LogsTold((), 1)
             case HistoryAsked():
+                parts_s: dict[str, float] = {"useful": 97.5, "stop": 2.5}
+                if self.segments:
+                    parts_s = dict.fromkeys((one.part for one in self.segments), 0.0)
+                for one in self.segments:
+                    parts_s[one.part] += one.seconds
                 return HistoryTold(
-                    100.0,
-                    {"useful": 97.5, "stop": 2.5},
+                    sum(parts_s.values()),
+                    parts_s,
                     True,
-                    tuple(map(msgspec.msgpack.encode, self.rounds)),
                     tuple(map(msgspec.msgpack.encode, self.interruptions)),
+                    1 / self.step_s,
+                    None,
+                    tuple(map(msgspec.msgpack.encode, self.segments)),
+                    {node: msgspec.msgpack.encode(one) for node, one in self.histories.items()},
                 )
             case DashboardAsked():
                 return self.dashboards.get(node, NotKnown("none here"))
             case StacksAsked():
                 return self.stacks.get(node, NotKnown("no worker runs on this node now"))
-            case DrainWanted() | RestartWanted() | StopWanted():
+            case DrainWanted() | RestartWanted() | StopWanted() | SaveWanted() | ScaleWanted():
                 return NotKnown(self.unwilling) if self.unwilling else UnderWay()
             case _:
                 return NotKnown(f"{type(request).__name__} is not made up")
 
     def step(self) -> int:
-        return int((time.monotonic() - self.began) / self.step_s)
+        now = time.monotonic() if self.stalled_at is None else self.stalled_at
+        return int((now - self.began) / self.step_s)
 
     def _job(self, first: int) -> JobTold:
         page = [self._node(k) for k in range(first, min(first + PAGE, self.nodes))]
@@ -152,6 +168,7 @@ class MadeUpJob:
 
     def _ranks(self, k: int) -> RanksTold:
         first, chance = k * self.slots, self._random
+        age_s = 0.1 if self.stalled_at is None else time.monotonic() - self.stalled_at
         return RanksTold(
             f"host{k}",
             tuple(
@@ -159,9 +176,9 @@ class MadeUpJob:
                     rank,
                     rank - first,
                     10_000 + rank,
-                    "running",
+                    "finished" if rank in self.ended else "running",
                     max(0, self.step() - (chance.random() < 0.1)),
-                    0.1,
+                    age_s,
                     (1 / self.step_s) * (0.3 if rank in self.slow else 0.98 + chance.random() / 50),
                     "",
                     0.8 + chance.random() / 5,

@@ -36,7 +36,7 @@ class Served:
         if site_of is not None:
             self.site = site_of(self.loop, PageAuth(KEY))
         else:
-            self.site = live_site(self.loop, job, PageAuth(KEY), read_page(), alive_s)
+            self.site, self.feed = live_site(self.loop, job, PageAuth(KEY), read_page(), alive_s)
         self.server = HttpServer(self.loop, self.site.routes, self.problems.append)
         self.address = self.server.listen()
 

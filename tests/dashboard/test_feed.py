@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -9,10 +10,18 @@ from tests.dashboard.made_up import MadeUpJob
 from tests.dashboard.served import Served
 
 from holdfast.core.protocol.model import Outcome
-from holdfast.core.protocol.requests import DashboardTold, JobAsked, RanksAsked
+from holdfast.core.protocol.requests import (
+    DashboardTold,
+    JobAsked,
+    LogBlock,
+    LogsAsked,
+    LogsTold,
+    RanksAsked,
+)
 from holdfast.dashboard import feed
-from holdfast.observe.goodput import Interruption
-from holdfast.observe.history import RoundSpan
+from holdfast.dashboard.wire import WORKER_STATES
+from holdfast.observe.goodput import Interruption, Segment
+from holdfast.observe.history import NodeHistory, NodeRun
 from holdfast.observe.story import Kind, StoryEvent
 
 Serve = Callable[[MadeUpJob], Served]
@@ -85,7 +94,6 @@ def test_events_and_incidents_are_told_as_they_come(serve: Serve) -> None:
     stream.until_told("ranks")
     job.tell(event("round_formed", "round 1 begins", round=1))
     assert stream.until_told("events")[0]["words"] == "round 1 begins"
-    job.rounds = [RoundSpan(1, 1.0, 5.0, "failure", "rank 2 was killed", 8, 4, 0)]
     job.interruptions = [
         Interruption(5.0, 1, 2, "failure", "rank 2 was killed", "", (2,), {"stop": 0.1}, 3, False),
         Interruption(9.0, 2, 3, "newcomers", "n9 waits", "", (), {"stop": 0.1}, 0, True),
@@ -104,12 +112,97 @@ def test_events_and_incidents_are_told_as_they_come(serve: Serve) -> None:
 def test_who_comes_later_is_told_everything(serve: Serve) -> None:
     job = MadeUpJob()
     served = serve(job)
-    job.rounds = [RoundSpan(1, 1.0, None, "", "", 8, 4, 0)]
+    job.segments = [Segment("useful", 1.0, 2.0, 1)]
+    job.histories = {"n1-id": NodeHistory(1.0, 2.0, [NodeRun(1, 1.0)])}
     job.tell(event("round_formed", "round 1 begins", round=1))
     served.ask("/api/stream").until_told("events")
     late = served.ask("/api/stream")
     assert late.until_told("events")[0]["words"] == "round 1 begins"
-    assert late.until_told("rounds")["count"] == 1
+    assert late.until_told("segments")["set"] == [[0, ["useful", 1.0, 2.0, 1]]]
+    lane = {"node": "n1", "start": 1.0, "end": None, "runs": [[1, 1.0, None]]}
+    assert late.until_told("lanes")["set"] == [[0, lane]]
+
+
+def test_a_page_that_is_opened_again_sees_nothing_of_what_was_true_then(serve: Serve) -> None:
+    job = MadeUpJob()
+    served = serve(job)
+    job.tell(event("round_formed", "round 1 begins", round=1))
+    first = served.ask("/api/stream")
+    first.until_told("events")
+    first.until_told("ledger")
+    first.close()
+    served.until(lambda: served.server.connections == 0)
+    job.refusal = "this node has no coordinator right now"
+    again = served.ask("/api/stream")
+    again.until_told("trouble")
+    assert set(again.messages()) <= {"hello", "alive", "trouble"}
+    job.refusal = ""
+    assert again.until_told("events")[0]["words"] == "round 1 begins"
+    assert again.until_told("ranks")["columns"]["pid"]["v"][0] == 10_000
+
+
+def test_workers_that_have_ended_are_finished_while_others_run(serve: Serve) -> None:
+    job = MadeUpJob(nodes=2, slots=2)
+    job.ended = {1, 2}
+    states = serve(job).ask("/api/stream").until_told("ranks")["columns"]["state"]["v"]
+    assert [WORKER_STATES[state] for state in states] == [
+        "running",
+        "finished",
+        "finished",
+        "running",
+    ]
+
+
+def test_a_step_that_takes_several_times_as_long_as_usual_is_late(serve: Serve) -> None:
+    job = MadeUpJob()
+    served = serve(job)
+    stream = served.ask("/api/stream")
+    stream.until_told("ledger")
+    assert stream.until_told("job", lambda told: told["stepped_at"])["state"] == "running"
+    job.began -= 600.0
+    job.stalled_at = time.monotonic() - 60.0
+    told = stream.until_told("job", lambda told: told["state"] == "late")
+    assert told["words"] == "Round 1 runs, but no worker makes a step."
+    late = WORKER_STATES.index("late")
+    ranks = stream.until_told("ranks", lambda told: late in told["columns"]["state"]["v"])
+    assert ranks["at"] - ranks["columns"]["stepped"]["v"][0] == pytest.approx(60.0, abs=5.0)
+
+
+def test_a_job_that_hangs_is_said_to_whether_or_not_it_reports_steps(serve: Serve) -> None:
+    job = MadeUpJob()
+    stream = serve(job).ask("/api/stream")
+    stream.until_told("ranks")
+    job.tell(event("hang", "the job hangs: no worker of round 1 moves", round=1))
+    told = stream.until_told("job", lambda told: told["state"] == "late")
+    assert told["words"] == "The job hangs: no worker of round 1 moves."
+    job.tell(event("moving_again", "they are progressing again", round=1))
+    stream.until_told("job", lambda told: told["state"] == "running")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "state", "words", "workers"),
+    [
+        (Outcome("succeeded", "all", 0), "succeeded", "The job has succeeded.", "finished"),
+        (Outcome("failed", "rank 1", 1), "failed", "The job has failed.", "absent"),
+        (Outcome("interrupted", "stopped by ada", 143), "stopped", "Stopped by ada.", "absent"),
+        (Outcome("interrupted", "SIGINT", 130), "stopped", "The job was interrupted.", "absent"),
+    ],
+)
+def test_the_last_that_pages_hear_is_how_it_ended_and_what_was_written_last(
+    serve: Serve, outcome: Outcome, state: str, words: str, workers: str
+) -> None:
+    job = MadeUpJob()
+    served = serve(job)
+    stream = served.ask("/api/stream")
+    stream.until_told("ranks")
+    written = LogsTold((LogBlock(1.0, 2, 2, b"the last words\n"),), 1)
+    served.feed.end(outcome, lambda request: written if isinstance(request, LogsAsked) else None)
+    told = stream.until_told("job", lambda told: told["outcome"])
+    assert (told["state"], told["words"], told["actions"]) == (state, words, [])
+    (line,) = stream.until_told("lines")
+    assert (line["rank"], line["stream"], line["text"]) == (2, "err", "the last words")
+    states = stream.until_told("ranks", lambda told: "v" in told["columns"].get("state", {}))
+    assert {WORKER_STATES[one] for one in states["columns"]["state"]["v"]} == {workers}
 
 
 def test_another_coordinator_tells_on_and_nothing_is_told_twice(serve: Serve) -> None:

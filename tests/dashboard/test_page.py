@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 from holdfast.dashboard.page_files import FOLDER, read_page
 
 SOURCES = Path(__file__).resolve().parents[2] / "frontend"
+SERVED = ("index.html", "page.js", "page.css")
 TOP = ("index.html", "package-lock.json", "package.json", "tsconfig.json", "vite.config.ts")
 
 
@@ -52,6 +54,14 @@ def test_the_page_is_light() -> None:
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 160_000
 
 
+def test_the_licences_of_what_is_bundled_are_there() -> None:
+    notices = (FOLDER / "THIRD_PARTY.txt").read_text()
+    bundled = json.loads((SOURCES / "package.json").read_text())["dependencies"]
+    for name, version in bundled.items():
+        assert f"{name} {version} (MIT)" in notices
+    assert notices.count("Permission is hereby granted") == len(bundled)
+
+
 def test_nothing_of_the_page_lies_elsewhere() -> None:
     for name in ("index.html", "page.css"):
         text = (FOLDER / name).read_text()
@@ -67,6 +77,6 @@ def test_every_file_is_given_with_its_type_and_a_policy() -> None:
         "/page.js": "text/javascript",
         "/page.css": "text/css",
     }
-    assert {path.name for path in FOLDER.iterdir()} == {"index.html", "page.js", "page.css"}
+    assert {path.name for path in FOLDER.iterdir()} == {*SERVED, "THIRD_PARTY.txt"}
     for answer in page.values():
         assert "Content-Security-Policy" in dict(answer.headers)

@@ -12,6 +12,8 @@ from holdfast.core.protocol.requests import (
     DrainWanted,
     FrameTold,
     RestartWanted,
+    SaveWanted,
+    ScaleWanted,
     StacksTold,
     StackTold,
     StopWanted,
@@ -86,6 +88,8 @@ def command(served: Served, body: bytes, **headers: str) -> Asked:
         (b'{"action":"drain","node":"n1"}', DrainWanted),
         (b'{"action":"restart"}', RestartWanted),
         (b'{"action":"stop"}', StopWanted),
+        (b'{"action":"save"}', SaveWanted),
+        (b'{"action":"scale","least":1,"most":4}', ScaleWanted),
     ],
 )
 def test_a_command_reaches_the_job(serve: Serve, body: bytes, kind: type) -> None:
@@ -105,7 +109,9 @@ def test_a_command_that_the_job_refuses_comes_back_with_its_reason(serve: Serve)
 @pytest.mark.parametrize(
     "body",
     [b"", b"{}", b"[]", b'{"action":"drain"}', b'{"action":"drain","node":""}', b"\xff",
-     b'{"action":"format"}', b'{"action":"drain","node":["n1"]}', b"[" * 3000, b" " * 5000],
+     b'{"action":"format"}', b'{"action":"scale"}', b'{"action":"scale","least":-1,"most":2}',
+     b'{"action":"scale","least":1,"most":"2"}',
+     b'{"action":"drain","node":["n1"]}', b"[" * 3000, b" " * 5000],
 )  # fmt: skip
 def test_an_unknown_command_is_refused(serve: Serve, body: bytes) -> None:
     served = serve(MadeUpJob())

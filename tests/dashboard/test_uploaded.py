@@ -51,7 +51,7 @@ def test_the_journals_of_two_nodes_become_one_story(served: Served, paths: list[
     assert job["state"] == "failed"
     assert job["is_journal"]
     assert page.messages()["nodes"][-1]["count"] == len(paths)
-    assert page.messages()["hello"][0]["opens_journals"]
+    assert page.messages()["hello"][0]["opens"] == "journals"
 
 
 @pytest.mark.parametrize(

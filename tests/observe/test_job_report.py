@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import msgspec
 import pytest
 from tools.simulator import make_plan, simulate
 
-from holdfast.core.node_io import Told
-from holdfast.core.protocol.messages import StopRound
 from holdfast.observe.causes import JournalRead
+from holdfast.observe.history import History
 from holdfast.observe.job_report import JobReport, report, segment_at, within
-from holdfast.observe.journal import NodeStep, read
-from holdfast.observe.report_page import render_page
+from holdfast.observe.journal import CoordinatorStep, Gap, read
 from holdfast.observe.report_text import duration, moment, render_text
 
 
@@ -54,7 +50,6 @@ def test_a_journal_with_nothing_but_its_first_line_is_no_trouble(
 ) -> None:
     empty = report([(journals[0][0], [])])
     assert render_text(empty)
-    assert render_page(empty)
     assert empty.ledger.goodput is None
 
 
@@ -75,66 +70,20 @@ def test_the_report_goes_through_json_and_back(journals: list[JournalRead]) -> N
     assert msgspec.json.decode(msgspec.json.encode(whole), type=JobReport) == whole
 
 
-class Page(HTMLParser):
-    """Tags that are open, and whatever would be fetched or run."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.outside: list[str] = []
-        self.texts: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in ("script", "link", "iframe", "img", "object"):
-            self.outside.append(tag)
-        self.outside += [f"{name}={value}" for name, value in attrs if _leads_out(name, value)]
-        if tag not in ("meta", "br"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        pass
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data)
-
-
-def _leads_out(name: str, value: str | None) -> bool:
-    return name in ("src", "href") or name.startswith("on") or "url(" in (value or "")
-
-
-def test_the_page_is_whole_stands_alone_and_draws_the_time(journals: list[JournalRead]) -> None:
-    text = render_page(report(journals))
-    page = Page(text)
-    assert page.open == []
-    assert page.outside == []
-    assert "@import" not in text
-    assert "http" not in text
-    assert "prefers-color-scheme:dark" in text
-    assert re.search(r'<rect class="p-useful" x="[\d.]+"', text)
-    assert "host0" in "".join(page.texts)
-
-
-def test_nothing_out_of_a_journal_becomes_part_of_the_page(journals: list[JournalRead]) -> None:
-    evil = "<script>alert(1)</script>\"'&"
-    spoiled = []
-    for header, steps in journals:
-        changed = []
-        for step in steps:
-            if isinstance(step, NodeStep) and isinstance(step.event, Told):
-                message = step.event.message
-                if isinstance(message, StopRound):
-                    word = Told(msgspec.structs.replace(message, reason=evil), step.event.term)
-                    changed.append(NodeStep(step.seq, step.at, word, step.effects))
-                    continue
-            changed.append(step)
-        spoiled.append((msgspec.structs.replace(header, job=evil, host=evil), changed))
-    text = render_page(report(spoiled))
-    assert Page(text).outside == []
-    assert "<script" not in text
+def test_the_coordinator_alone_tells_when_workers_of_all_nodes_ran(
+    journals: list[JournalRead],
+) -> None:
+    header, steps = max(
+        journals, key=lambda one: sum(isinstance(step, CoordinatorStep) for step in one[1])
+    )
+    history = History(header.config)
+    for step in steps:
+        if not isinstance(step, Gap):
+            history.feed(header.node, step.at, step)
+    assert set(history.nodes) == {one[0].node for one in journals}
+    for known in history.nodes.values():
+        assert [run.round for run in known.runs] == [one.number for one in history.rounds]
+        assert all(known.start <= run.start < run.end <= history.end for run in known.runs)
 
 
 def test_many_nodes_that_tell_the_same_are_counted(tmp_path: Path) -> None:

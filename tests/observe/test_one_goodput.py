@@ -32,7 +32,7 @@ def test_all_views_of_one_journal_say_the_same(tmp_path: Path) -> None:
             live.feed(step)
         samples = JobCounts(live).of_the_job(taken[-1].at)
         metric = {name: seconds for (name,), seconds in samples["holdfast_time_seconds"].items()}
-        shown = static_page([(header, steps)]).ledger
+        shown = static_page(report([(header, steps)])).ledger
         assert shown is not None
         page = {part.name: part.seconds for part in shown.parts}
         told = live.book(taken[-1].at).parts_s  # What `HistoryAsked` is answered with.

@@ -104,7 +104,8 @@ MUTANTS = (
         "[restarts.forgotten(now)] * written.charges",
         "[]",
         "mixed",
-        (85, 94),
+        (94, 117, 221),
+        also=(("core.coordinator:_possible_charges", "return min(charges", "return min(0"),),
     ),
     Mutant(
         "leases are held although a member is silent",

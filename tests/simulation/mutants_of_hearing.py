@@ -21,7 +21,7 @@ MUTANTS = (
         "has_greeted and node in state.members",
         "node in state.members",
         "liars",
-        (35, 65, 90),
+        (149, 160, 193),
     ),
     Mutant(
         "a node speaks under any name",
@@ -30,7 +30,7 @@ MUTANTS = (
         "if said == node:",
         "if True:",
         "liars",
-        (6, 24, 81),
+        (4, 10, 15),
     ),
     Mutant(
         "whatever a node remembers is believed",
@@ -67,5 +67,14 @@ MUTANTS = (
         "return current",
         "liars",
         (17, 35, 72),
+    ),
+    Mutant(
+        "a node that ended in another round is taken for a member of this one",
+        "§7.6",
+        "core.rounds:_is_member",
+        "one.round != current.number or ",
+        "",
+        "again",
+        (1, 9, 2),
     ),
 )

@@ -46,6 +46,12 @@ export const SHAPES: Record<WorkerState, Draw> = {
     ink.rect(x, y, bar, s);
     ink.rect(x + s - bar, y, bar, s);
   },
+  late(ink, x, y, s) {
+    ink.moveTo(x, y);
+    ink.lineTo(x + s, y + s);
+    ink.lineTo(x, y + s);
+    ink.closePath();
+  },
   stopping: (ink, x, y, s) => frame(ink, x, y, s, Math.max(1, Math.round(s / 4))),
   failed(ink, x, y, s) {
     const w = Math.max(1, s * 0.16);

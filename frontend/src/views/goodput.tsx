@@ -1,3 +1,4 @@
+import { partClass } from "../parts";
 import { useStore } from "../store";
 import { duration, percent } from "../words";
 
@@ -10,14 +11,14 @@ export function Goodput() {
     <section class="card goodput" aria-labelledby="goodput-title">
       <div class="head"><h2 id="goodput-title">Where the time went</h2></div>
       <div class="stack" aria-hidden="true">
-        {parts.map((part, k) => (
-          <i key={part.name} class={`part part-${k % 10}`} style={{ flexGrow: part.seconds / ledger.total_s }} />
+        {parts.map((part) => (
+          <i key={part.name} class={partClass(part.name)} style={{ flexGrow: part.seconds / ledger.total_s }} />
         ))}
       </div>
       <ul class="parts" data-test="goodput">
-        {parts.map((part, k) => (
+        {parts.map((part) => (
           <li key={part.name}>
-            <i class={`part part-${k % 10}`} aria-hidden="true" />
+            <i class={partClass(part.name)} aria-hidden="true" />
             <span>{part.words}</span>
             <b>{duration(part.seconds)}</b>
             <span class="more">{percent(part.seconds / ledger.total_s)}</span>

@@ -42,7 +42,6 @@ export function IncidentItem({ incident }: { incident: Incident }) {
         <span>round {incident.round}</span>
       </p>
       <p class="words"><Icon name="bad" />{incident.words}</p>
-      {incident.cause && !incident.words.includes(incident.cause) && <p class="cause">{incident.cause}</p>}
       <p class={open ? "result" : "result good"}>
         <Icon name={open ? "waiting" : "good"} />
         {open ? (store.job?.outcome ? "not recovered" : "not over yet") : `recovered in ${duration(incident.recovered_s!)}`}

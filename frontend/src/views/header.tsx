@@ -9,23 +9,26 @@ import { OpenButton } from "./open_journals";
 const STATES: Record<Job["state"], string> = {
   waiting: "Waiting",
   running: "Running",
+  late: "No progress",
   stopping: "Recovering",
   succeeded: "Succeeded",
   failed: "Failed",
+  stopped: "Stopped",
   "cut off": "Cut off",
 };
 
 export function Header({ tab, openHelp }: { tab: Tab; openHelp: () => void }) {
-  const { job, connection, dashboards } = useStore("job", "connection");
+  const { job, connection, dashboards, isFresh, lines, opens } = useStore("job", "connection");
   const others = dashboards.map(({ node }) => node).filter((node) => node !== job?.served_by);
   return (
     <header class="top">
       <div class="bar">
         <a class="brand" href="#overview" aria-label="Holdfast: overview"><Mark /><span>Holdfast</span></a>
         {job && <h1 title={job.run}>{job.run}</h1>}
-        {job && <StatePill state={job.state} />}
+        {job && <StatePill state={job.state} isStale={!job.outcome && !job.is_journal && !isFresh} />}
         <span class="grow" />
         {(job || connection.state !== "live") && <Line connection={connection} isJournal={job?.is_journal ?? false} others={others} />}
+        {job && opens === "jobs" && <a class="plain small" href={location.pathname}>All jobs</a>}
         {job && <OpenButton />}
         <ThemeButton />
         <button class="quiet" onClick={openHelp} title="Keys and help (?)" aria-label="Help">
@@ -33,8 +36,8 @@ export function Header({ tab, openHelp }: { tab: Tab; openHelp: () => void }) {
         </button>
       </div>
       {job && <nav aria-label="Parts of this page">
-        {TABS.filter((name) => !job.is_journal || name === "overview" || name === "speed").map((name, k) => (
-          <a key={name} href={`#${name}`} aria-current={name === tab ? "page" : undefined} title={`Key ${k + 1}`}>
+        {tabsOf(job, lines.length > 0).map((name) => (
+          <a key={name} href={`#${name}`} aria-current={name === tab ? "page" : undefined} title={`Key ${TABS.indexOf(name) + 1}`}>
             {name[0]!.toUpperCase() + name.slice(1)}
           </a>
         ))}
@@ -43,9 +46,15 @@ export function Header({ tab, openHelp }: { tab: Tab; openHelp: () => void }) {
   );
 }
 
-export function StatePill({ state }: { state: Job["state"] }) {
+/** Of a job that has ended there are its lines at most. */
+function tabsOf(job: Job, hasLines: boolean): Tab[] {
+  const isOver = job.is_journal || job.outcome !== null;
+  return TABS.filter((name) => (name === "logs" ? !isOver || hasLines : name === "stacks" || name === "nodes" ? !isOver : true));
+}
+
+export function StatePill({ state, isStale }: { state: Job["state"]; isStale: boolean }) {
   return (
-    <span class={`pill job-${state.replace(" ", "-")}`} data-test="state"><Icon name={state === "cut off" ? "notable" : (state as IconName)} />{STATES[state]}</span>
+    <span class={`pill job-${state.replace(" ", "-")} ${isStale ? "stale" : ""}`} data-test="state"><Icon name={state === "cut off" ? "notable" : (state as IconName)} />{isStale ? `Last seen ${STATES[state].toLowerCase()}` : STATES[state]}</span>
   );
 }
 

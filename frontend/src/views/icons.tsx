@@ -4,6 +4,8 @@ const PATHS = {
   running: "M5 3.5v9l7.5-4.5z",
   waiting: "M5 2.5h6M5 13.5h6M5.5 2.5c0 3 5 4 5 5.5s-5 2.5-5 5.5M10.5 2.5c0 3-5 4-5 5.5s5 2.5 5 5.5",
   starting: "M8 2.5v3M8 10.5v3M2.5 8h3M10.5 8h3M4.1 4.1l2 2M9.9 9.9l2 2M4.1 11.9l2-2M9.9 6.1l2-2",
+  late: "M8 4.5V8l2.3 1.6M2.5 8a5.5 5.5 0 1 0 11 0a5.5 5.5 0 1 0-11 0",
+  stopped: "M4.5 4.5h7v7h-7z",
   stopping: "M4.5 4.5h7v7h-7z",
   succeeded: "M3 8.5l3.5 3.5L13 4.5",
   failed: "M4 4l8 8M12 4l-8 8",

@@ -8,10 +8,11 @@ export const STATE_WORDS: Record<WorkerState, { name: string; words: string }> =
   starting: { name: "starting", words: "its process exists; it has not stepped yet" },
   running: { name: "running", words: "it runs" },
   slow: { name: "slow", words: "much slower than its neighbours, for long" },
-  still: { name: "standing still", words: "no step for longer than ever before in this phase" },
+  late: { name: "no step", words: "its last step is several times as long ago as steps take" },
+  still: { name: "stalled", words: "no step for longer than ever before in this phase" },
   stopping: { name: "stopping", words: "it was asked to end" },
   failed: { name: "failed", words: "it ended with an error or was killed" },
-  finished: { name: "finished", words: "it ended well" },
+  finished: { name: "finished", words: "its process has ended well" },
 };
 
 /** A state's colour and shape, as the grid draws them. */

@@ -2,8 +2,9 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { ask, Refused } from "../connection";
 import type { LogLine } from "../model";
 import { go, useRoute } from "../route";
+import { useStore } from "../store";
 import { serverEvents } from "../server_events";
-import { clock, count, parseRanks } from "../words";
+import { clock, count, counted, parseRanks } from "../words";
 
 const KEPT = 3000;
 const TYPING_MS = 350;
@@ -15,7 +16,11 @@ export function Logs() {
   const [follow, setFollow] = useState(true);
   const wanted = parseRanks(ranks);
   const settled = useSettled(words);
-  const { lines, problem, busy } = useLines(wanted ? ranks : null, settled, follow);
+  const { job, lines: kept } = useStore("job");
+  const isOver = job !== null && (job.is_journal || job.outcome !== null);
+  const { lines: told, problem, busy } = useLines(wanted && !isOver ? ranks : null, settled, follow);
+  const ofRanks = new Set(wanted);
+  const lines = isOver ? kept.filter((line) => !ofRanks.size || ofRanks.has(line.rank)) : told;
   const shown = words ? lines.filter((line) => line.text.toLowerCase().includes(words.toLowerCase())) : lines;
   return (
     <section class="card logs" aria-labelledby="logs-title">
@@ -30,11 +35,11 @@ export function Logs() {
           <span>Filter</span>
           <input data-filter type="search" placeholder="words in a line" value={words} onInput={(event) => setWords(event.currentTarget.value)} />
         </label>
-        <label class="check"><input type="checkbox" checked={follow} onChange={() => setFollow(!follow)} />Follow</label>
-        <span class="more" role="status">{busy ? "asking …" : `${count(shown.length)} lines`}</span>
+        {!isOver && <label class="check"><input type="checkbox" checked={follow} onChange={() => setFollow(!follow)} />Follow</label>}
+        <span class="more" role="status">{isOver ? `the last ${counted(shown.length, "line")} of the job` : busy ? "asking …" : `${count(shown.length)} lines`}</span>
       </div>
       {wanted === null && <p class="problem">Write ranks as numbers: 3, or 0-7, or 1,4,8-11.</p>}
-      {problem && <p class="problem">{problem}</p>}
+      {problem && !isOver && <p class="problem">{problem}</p>}
       <Lines lines={shown} words={words} follow={follow} />
     </section>
   );
@@ -110,7 +115,7 @@ function Lines({ lines, words, follow }: { lines: LogLine[]; words: string; foll
       {lines.length === 0 && <p class="empty">No line fits.</p>}
       {lines.map((line, k) => (
         <p key={k} class={line.stream}>
-          <time>{line.at === null ? "" : clock(line.at)}</time>
+          <time>{clock(line.at)}</time>
           <span class="rank">{line.rank}</span>
           {line.stream === "err" && <span class="stream" title="standard error">err</span>}
           <Marked text={line.text} words={words} />

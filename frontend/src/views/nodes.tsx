@@ -15,18 +15,25 @@ interface Wish {
 }
 
 const OF_THE_JOB: { action: string; name: string; words: string }[] = [
-  { action: "save", name: "Save now", words: "All workers that know how are asked to write a checkpoint. The job goes on." },
+  { action: "save", name: "Save now", words: "All workers that ask holdfast.draining() save at one step. The job goes on." },
+  { action: "scale", name: "Scale …", words: "The job has between so many nodes from now on. With too many, the round ends and the next begins with fewer; the others stand by." },
   { action: "restart", name: "Restart the round", words: "All workers are stopped and a new round begins. It is not counted as a failure." },
   { action: "stop", name: "Stop the job", words: "All workers are stopped on all nodes, and the job ends." },
 ];
 
 export function Nodes() {
-  const { nodes, job } = useStore("nodes", "job", "ranks");
+  const { nodes, job: told, isFresh } = useStore("nodes", "job", "ranks", "connection");
+  // Who cannot be asked how it is cannot be told to do something.
+  const job = told && !isFresh ? { ...told, actions: [] } : told;
   const [words, setWords] = useState("");
   const [wish, setWish] = useState<Wish | null>(null);
+  const [least, setLeast] = useState(1);
+  const [most, setMost] = useState(1);
   const dialog = useRef<HTMLDialogElement>(null);
   const confirm = (next: Wish) => {
     setWish(next);
+    setLeast(job?.least_nodes ?? 1);
+    setMost(job?.most_nodes ?? 1);
     dialog.current?.showModal();
   };
   const known = nodes.filter(Boolean);
@@ -53,12 +60,29 @@ export function Nodes() {
       <dialog ref={dialog} aria-labelledby="wish-title">
         <h2 id="wish-title">{wish?.title}</h2>
         <p>{wish?.words}</p>
+        {wish?.action === "scale" && (
+          <p class="choices">
+            <NodeCount name="least" value={least} change={setLeast} />
+            <NodeCount name="most" value={most} change={setMost} />
+          </p>
+        )}
         <form method="dialog">
-          <button class="plain">Leave it</button>
-          <button class="danger" data-test="confirm" onClick={() => wish && void want(wish.action, wish.subject)}>{wish?.title}</button>
+          <button class="plain">Cancel</button>
+          <button class="danger" data-test="confirm" onClick={() => wish && void want(wish.action, wish.action === "scale" ? { least, most } : wish.subject)}>
+            {wish?.title.replace(" …", "")}
+          </button>
         </form>
       </dialog>
     </section>
+  );
+}
+
+function NodeCount({ name, value, change }: { name: string; value: number; change: (value: number) => void }) {
+  return (
+    <label class="field">
+      <span>{name === "least" ? "at least" : "at most"}</span>
+      <input class="short" type="number" min={1} value={value} data-test={name} onInput={(event) => change(Number(event.currentTarget.value) || 0)} />
+    </label>
   );
 }
 

@@ -7,7 +7,7 @@ import { count, counted, duration, percent, rate } from "../words";
 const ALIKE = 1.2;
 
 export function Now() {
-  const { job, incidents, workers, history, ledger } = useStore("job", "story", "ranks");
+  const { job, incidents, workers, history, ledger } = useStore("job", "story", "ranks", "connection");
   useSeconds(!job?.outcome && !job?.is_journal);
   if (!job) return null;
   const paces = workers.paces();
@@ -16,13 +16,17 @@ export function Now() {
   const speed = history.last();
   return (
     <section class="now" aria-label="How the job is">
-      <p class="sentence" data-test="sentence">{job.words}</p>
+      <p class={job.state === "late" ? "sentence late" : "sentence"} data-test="sentence">{job.words}</p>
+      {job.saving && <p class="more" role="status" data-test="saving">{job.saving}</p>}
       {job.waiting && <Wait words={job.waiting} />}
-      {job.outcome && job.outcome.verdict !== "succeeded" && !sameWords(job.outcome.reason, job.words) && <p class="reason">{job.outcome.reason}</p>}
+      {job.outcome && job.outcome.verdict !== "succeeded" && !sameWords(job.outcome.reason, job.words) && (
+        <p class={job.state === "failed" ? "reason" : "more"}>{job.outcome.reason}</p>
+      )}
+      {job.outcome && !job.is_journal && <p class="more">The agent that served this page has ended with the job. <code>holdfast dashboard {job.run}</code> opens it again.</p>}
       {job.notes.map((note) => <p key={note} class="more">Note: {note}.</p>)}
       <dl class="figures">
-        {!job.is_journal && <Figure name="Step" value={job.step === null ? "–" : count(job.step)}
-          more={job.step === null ? "workers report none" : speed === null ? "" : `${rate(speed)} a second`} />}
+        {!job.is_journal && <Figure name="Step" value={job.step === null ? "–" : count(job.step)} isLate={job.state === "late"}
+          more={job.step === null ? "workers report none" : lastStep(job, speed)} />}
         <Figure name="Workers" value={count(job.ranks)} more={`on ${counted(job.nodes, "node")}, round ${job.round}`} />
         <Figure name="Restarts" value={count(job.restarts)} more={`of at most ${count(job.restarts_most)}`} />
         <Figure name="Last recovery" value={last ? duration(last.recovered_s!) : "–"}
@@ -50,12 +54,19 @@ function sameWords(one: string, other: string): boolean {
 }
 
 function age(job: Job): string {
-  const took = duration((store.ended() ?? store.now()) - store.started());
+  const took = duration(store.ledger?.total_s ?? 0);
   return job.outcome || job.is_journal ? `it took ${took}` : `of ${took}`;
 }
 
-function Figure({ name, value, more }: { name: string; value: string; more: string }) {
-  return <div class="figure"><dt>{name}</dt><dd>{value}</dd>{more && <dd class="more">{more}</dd>}</div>;
+/** How fast, and how old the last step is. */
+function lastStep(job: Job, speed: number | null): string {
+  const made = job.stepped_at === null || job.outcome ? "" : `last ${duration(Math.max(0.1, store.now() - job.stepped_at))} ago`;
+  const fast = speed === null || job.state === "late" || job.outcome ? "" : `${rate(speed)}/s`;
+  return [fast, made].filter(Boolean).join(", ");
+}
+
+function Figure({ name, value, more, isLate = false }: { name: string; value: string; more: string; isLate?: boolean }) {
+  return <div class={isLate ? "figure late" : "figure"}><dt>{name}</dt><dd>{value}</dd>{more && <dd class="more" data-test={name === "Step" ? "last-step" : undefined}>{more}</dd>}</div>;
 }
 
 /** The words say for how long at most, where there is an end to it. */

@@ -4,7 +4,7 @@ import { useStore } from "../store";
 
 /** Files may be dropped anywhere on the page. */
 export function DropArea() {
-  const { opensJournals } = useStore("connection");
+  const { opens } = useStore("connection");
   const [over, setOver] = useState(false);
   useEffect(() => {
     let inside = 0;
@@ -34,15 +34,15 @@ export function DropArea() {
   if (!over) return null;
   return (
     <div class="drop" aria-hidden="true">
-      <p>{opensJournals ? "Drop journals of one job here" : "This page shows a job that runs"}</p>
+      <p>{opens ? "Drop journals of one job here" : "This page shows a job that runs"}</p>
     </div>
   );
 }
 
 export function OpenButton({ main = false }: { main?: boolean }) {
-  const { opensJournals } = useStore("connection");
+  const { opens } = useStore("connection");
   const input = useRef<HTMLInputElement>(null);
-  if (!opensJournals) return null;
+  if (!opens) return null;
   const chosen = () => {
     const files = [...(input.current?.files ?? [])];
     input.current!.value = "";

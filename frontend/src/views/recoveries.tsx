@@ -1,3 +1,4 @@
+import { partClass } from "../parts";
 import { store, useStore } from "../store";
 import { duration, moment } from "../words";
 
@@ -14,7 +15,7 @@ export function Recoveries() {
       <div class="head"><h2 id="recoveries-title">Recoveries</h2><span class="more">from the failure to the next step</span></div>
       {!done.length && <p class="empty">Nothing had to be recovered so far.</p>}
       <ul class="key">
-        {names.map(([name, words], k) => <li key={name}><i class={`part part-${(k + 1) % 10}`} aria-hidden="true" />{words}</li>)}
+        {names.map(([name, words]) => <li key={name}><i class={partClass(name)} aria-hidden="true" />{words}</li>)}
       </ul>
       <ol class="bars" data-test="recoveries">
         {done.map((incident) => (
@@ -22,7 +23,7 @@ export function Recoveries() {
             <p><time>{moment(incident.at, store.now())}</time><span class="words">{incident.words}</span><b>{duration(incident.recovered_s!)}</b></p>
             <div class="stack" style={{ width: `${Math.max(2, (incident.recovered_s! / longest) * 100)}%` }}>
               {incident.phases.map((phase) => (
-                <i key={phase.name} class={`part part-${(names.findIndex(([name]) => name === phase.name) + 1) % 10}`} style={{ flexGrow: phase.seconds }} />
+                <i key={phase.name} class={partClass(phase.name)} style={{ flexGrow: phase.seconds }} />
               ))}
             </div>
           </li>

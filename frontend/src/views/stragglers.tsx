@@ -33,7 +33,7 @@ export function Stragglers() {
                 <b>{duration(worker.pace_ms! / 1000)}</b>
               </p>
               <div class="stack" style={{ width: `${Math.max(2, (worker.pace_ms! / paces!.slowest) * 100)}%` }}>
-                <i class={worker.state === "slow" ? "part part-slow" : "part part-0"} style={{ flexGrow: 1 }} />
+                <i class={worker.state === "slow" ? "part part-slow" : "part part-useful"} style={{ flexGrow: 1 }} />
               </div>
             </li>
           );

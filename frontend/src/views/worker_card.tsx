@@ -17,6 +17,7 @@ export function WorkerCard({ rank }: { rank: number }) {
       </p>
       <dl>
         <Fact name="step" value={worker.step === null ? null : count(worker.step)} />
+        <Fact name="last step" value={worker.stepped === null ? null : `${duration(store.now() - worker.stepped)} ago`} />
         <Fact name="a step takes" value={worker.pace_ms === null ? null : duration(worker.pace_ms / 1000)}
           more={slower !== null && slower > 1.05 ? `${slower.toFixed(1)}× the middle one` : ""} />
         <Fact name="CPU" value={worker.cpu === null ? null : `${Math.round(worker.cpu)} %`} />

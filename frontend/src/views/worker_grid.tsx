@@ -18,7 +18,7 @@ const SHADES: Record<Shade, string> = {
   cpu: "CPU",
   memory_mb: "Memory",
 };
-const NEEDS_A_LOOK: WorkerState[] = ["slow", "still", "failed", "stopping"];
+const NEEDS_A_LOOK: WorkerState[] = ["slow", "late", "still", "failed", "stopping"];
 const WANTED_HEIGHT = 420;
 /** How far the frame around a cell stands out. */
 const MARK = 3;
@@ -196,6 +196,7 @@ class Painter {
     const group = this.layout.groups[this.layout.groupOf[this.pointed] ?? -1];
     const parts = [`rank ${worker.rank}`, group?.name ?? "", STATE_WORDS[worker.state].name];
     if (worker.step !== null) parts.push(`step ${count(worker.step)}`);
+    if (worker.stepped !== null) parts.push(`${duration(store.now() - worker.stepped)} ago`);
     if (worker.pace_ms !== null) parts.push(`${duration(worker.pace_ms / 1000)} a step`);
     const words = parts.filter(Boolean).join(" · ");
     if (tip.textContent !== words) tip.textContent = words;

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 from holdfast.core.policy.config import DashboardSettings
 from holdfast.core.protocol.messages import RequestMade
 from holdfast.core.protocol.model import Outcome
-from holdfast.core.protocol.requests import DashboardTold, JobRequest, pack
+from holdfast.core.protocol.requests import Answer, DashboardTold, JobRequest, pack, read_answer
 from holdfast.engine.engine import Engine
 from holdfast.runtime.loop import Loop
 
 if TYPE_CHECKING:
+    from holdfast.dashboard.feed import Feed
     from holdfast.dashboard.site import Site
     from holdfast.dashboard.source import AwaitedResponse, Recipients
     from holdfast.transport.http_model import HttpResponse
@@ -50,11 +51,19 @@ class AgentSource:
 class AgentDashboard:
     """Serves the page of one agent."""
 
-    def __init__(self, engine: Engine, loop: Loop, say: Callable[[str], None]) -> None:
-        self._engine, self._loop, self._say = engine, loop, say
+    def __init__(
+        self,
+        engine: Engine,
+        loop: Loop,
+        say: Callable[[str], None],
+        answer: Callable[[bytes, Callable[[bytes], None]], None],
+    ) -> None:
+        """`answer` is how this node answers a request itself."""
+        self._engine, self._loop, self._say, self._answer = engine, loop, say, answer
         self._source = AgentSource(engine)
         self._server: HttpServer | None = None
         self._site: Site | None = None
+        self._feed: Feed | None = None
         self.address: DashboardTold | None = None
         """Its address and key."""
 
@@ -66,7 +75,7 @@ class AgentDashboard:
 
         key = new_key()
         names = {self._engine.state.host, os.uname().nodename}
-        self._site = live_site(self._loop, self._source, PageAuth(key, names), files)
+        self._site, self._feed = live_site(self._loop, self._source, PageAuth(key, names), files)
         server = HttpServer(self._loop, self._site.routes, self._say)
         try:
             host, port = _listen(server, settings, self._say)
@@ -87,13 +96,17 @@ class AgentDashboard:
 
     def close(self, outcome: Outcome) -> None:
         """The job is over: pages that are open learn how, and are let go."""
-        if self._site is not None:
-            from holdfast.dashboard.views import ended
-
-            self._site.tell_the_end(lambda job: ended(job, outcome))
+        if self._site is not None and self._feed is not None:
+            self._feed.end(outcome, self._answer_of)
             self._site.close()
         if self._server is not None:
             self._server.close()
+
+    def _answer_of(self, request: JobRequest) -> Answer | None:
+        """What this node knows at once."""
+        answers: list[bytes] = []
+        self._answer(pack(request), answers.append)
+        return read_answer(answers[0]) if answers else None
 
 
 def load() -> Mapping[str, HttpResponse]:

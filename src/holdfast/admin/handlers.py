@@ -24,6 +24,7 @@ from holdfast.core.protocol.requests import (
     EVENTS_TOLD_MOST,
     LOGS_TOLD_BYTES,
     ROUNDS_TOLD_MOST,
+    SEGMENTS_TOLD_MOST,
     Answer,
     DashboardAsked,
     DrainWanted,
@@ -226,17 +227,18 @@ class RequestHandlers:
         return self._feed
 
     def _history(self) -> HistoryTold:
-        now = self._engine.clock.now()
+        now, history = self._engine.clock.now(), self._live.history
         book = self._live.book(now)
         parts_s: dict[str, float] = dict(book.parts_s.items())
         return HistoryTold(
             sum(parts_s.values()),
             parts_s,
             book.reports_steps,
-            tuple(map(_pack, self._live.history.spans()[-ROUNDS_TOLD_MOST:])),
             tuple(map(_pack, book.interruptions[-ROUNDS_TOLD_MOST:])),
-            self._live.history.pace or None,
+            history.pace or None,
             self._live.step_age_s(now),
+            tuple(map(_pack, book.segments[-SEGMENTS_TOLD_MOST:])),
+            {node: _pack(known) for node, known in [*history.nodes.items()][:ROUNDS_TOLD_MOST]},
         )
 
     def _events_after(self, request: EventsAsked, tell: Reply) -> None:

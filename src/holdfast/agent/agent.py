@@ -222,7 +222,9 @@ class Agent:
                 return  # The job was shorter than that.
             from holdfast.admin.dashboard import AgentDashboard
 
-            self._dashboard = AgentDashboard(self._engine, self._loop, self._messages.say)
+            self._dashboard = AgentDashboard(
+                self._engine, self._loop, self._messages.say, self._admin.answer
+            )
             self._admin.dashboard = self._dashboard
             self._dashboard.open(self.config.dashboard, files)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.verbs import VerbParser, verb
 from holdfast.core.policy.texts import whole_number
@@ -13,14 +15,16 @@ from holdfast.core.protocol.errors import UsageError
 
 if TYPE_CHECKING:
     from holdfast.admin.client import LocalAgent
+    from holdfast.dashboard.page_state import PageState
+    from holdfast.dashboard.wire import LogLineShown
 
 PORT_MOST = 65535
 PARSER = VerbParser(
     "dashboard",
-    "Print the link to a job's page. For a job that runs on this machine and was started with "
-    "--dashboard, that is the page of its agent: live, and with its key. For journals, and for a "
-    "job that has ended, the page is served from here until Ctrl-C. Journals can also be dropped "
-    "onto that page, or chosen there.",
+    "Print the link to a page. Without a job it lists yours on this machine, running and ended, "
+    "and opens any. For a job that runs here and was started with --dashboard, it is the page of "
+    "its agent: live, and with its key. For journals, and for a job that has ended, the page is "
+    "served from here until Ctrl-C. Journals can also be dropped onto that page, or chosen there.",
     epilog="Whoever has the link can use the page. It answers on this machine only; from another "
     "one,\ngo through ssh: ssh -L 8470:127.0.0.1:8470 HOST",
 )
@@ -35,13 +39,13 @@ PARSER.add_argument(
     "--port",
     type=whole_number(0, PORT_MOST),
     metavar="PORT",
-    help="serve journals at this port [any that is free]",
+    help="serve it from here, at this port [any that is free]",
 )
 
 
 @verb(PARSER)
 def dashboard(asked: Namespace) -> None:
-    link = _running(asked.places) if asked.port is None else ""
+    link = _running(asked.places) if asked.places and asked.port is None else ""
     if link:
         print(link)
     else:
@@ -54,17 +58,13 @@ def _running(paths: list[str]) -> str:
         return ""
     from holdfast.admin.client import local_agents
 
-    wanted = paths[0] if paths else ""
-    agents = local_agents(wanted)
+    agents = local_agents(paths[0])
     if not agents:
         return ""
-    runs = sorted({agent.run_id for agent in agents})
-    if len(runs) > 1:
-        raise UsageError("several jobs run on this machine", f"name one: {', '.join(runs)}")
     links = [link for link in map(_link, agents) if link]
     if not links:
         raise UsageError(
-            f"{runs[0]} runs here without a dashboard",
+            f"{paths[0]} runs here without a dashboard",
             "start it with `holdfast run --dashboard`, or name its journal to see it so far",
         )
     return "\n".join(links)
@@ -85,24 +85,76 @@ def _link(agent: LocalAgent) -> str:
 
 
 def _serve(paths: list[str], port: int) -> None:
-    from holdfast.cli.journal_search import find_journals, find_last_journals
-    from holdfast.dashboard.serving import serve_journals
-    from holdfast.observe.journal import read
+    from holdfast.cli.journal_search import find_journals
+    from holdfast.dashboard.page_state import PageState
+    from holdfast.dashboard.serving import Machine, serve
 
-    found = find_journals(paths) if paths else find_last_journals()
-    if found is None:
-        print("holdfast: no job has left a journal here: drop some onto the page", file=sys.stderr)
-    for note in found.notes if found else ():
-        print(f"holdfast: {clean(note)}", file=sys.stderr)
-    journals = [read(path) for path in found.journals] if found else []
+    state = PageState()
+    if paths:
+        found = find_journals(paths)
+        for note in found.notes:
+            print(f"holdfast: {clean(note)}", file=sys.stderr)
+        state = _opened([str(path) for path in found.journals])
 
     def say(link: str) -> None:
         print(link, flush=True)
         print("holdfast: Ctrl-C ends it", file=sys.stderr, flush=True)
 
     try:
-        serve_journals(journals, port, say)
+        serve(state, port, say, None if paths else Machine(_listed, _opened))
     except OSError as error:
         raise UsageError(
             f"port {port} cannot be used: {error.strerror}", "leave --port out for any that is free"
         ) from error
+
+
+def _listed() -> list[dict[str, Any]]:
+    from msgspec.structs import asdict
+
+    from holdfast.admin.client import local_agents
+    from holdfast.cli.jobs import ending, list_jobs
+
+    links: dict[str, str] = {}
+    for agent in local_agents():
+        links[agent.run_id] = links.get(agent.run_id) or _link(agent)
+    return [
+        {
+            **asdict(one),
+            "name": clean(one.name),
+            "end": ending(one),
+            "link": links.get(one.name, "") if one.state == "running" else "",
+        }
+        for one in list_jobs()
+    ]
+
+
+def _opened(journals: Sequence[str]) -> PageState:
+    """The story of a job, with the last lines of its workers where they are in files."""
+    from holdfast.cli.report import running_at
+    from holdfast.dashboard.static import static_page
+    from holdfast.observe import job_report
+    from holdfast.observe.journal import read
+
+    known = [(Path(path), read(Path(path))) for path in journals]
+    headers = [header for _, (header, _) in known]
+    told = job_report.report([journal for _, journal in known], running_at(headers))
+    state = static_page(told)
+    state.lines = _last_lines([path for path, _ in known])
+    return state
+
+
+def _last_lines(journals: Sequence[Path]) -> list[LogLineShown]:
+    """What was kept of the output of these runs."""
+    from holdfast.core.protocol.requests import LogBlock, LogsTold
+    from holdfast.dashboard.logs import LINES_KEPT, lines_of
+    from holdfast.observe.log_lines import LineMaker
+    from holdfast.processes.output import run_folders
+
+    found: list[LogLineShown] = []
+    for folder in run_folders.folders():
+        places = run_folders.places_of(folder)
+        if any(path.absolute().is_relative_to(place) for path in journals for place in places):
+            kept = run_folders.output_of(folder).blocks
+            blocks = [LogBlock(b.at, b.rank, 2 if b.stream == 2 else 1, b.text) for b in kept]
+            found += lines_of(LineMaker(), "", LogsTold(tuple(blocks), 0))
+    return sorted(found, key=lambda line: line.at)[-LINES_KEPT:]

@@ -193,7 +193,7 @@ def in_words(one: ListedJob) -> str:
     """ "nightly has ended: failed after 12 s, …; report: holdfast report nightly" """
     name = clean(shlex.quote(one.name))
     after = "in" if one.state == "succeeded" else "after"
-    facts = ", ".join(filter(None, (f"{one.state} {after} {length(one.seconds)}", _end(one))))
+    facts = ", ".join(filter(None, (f"{one.state} {after} {length(one.seconds)}", ending(one))))
     return f"{name} has ended: {facts}; report: holdfast report {name}"
 
 
@@ -216,11 +216,12 @@ def _row(one: ListedJob) -> tuple[str, ...]:
         length(one.seconds) if one.started else "-",
         str(one.nodes or "-"),
         str(one.ranks or "-"),
-        _end(one),
+        ending(one),
     )
 
 
-def _end(one: ListedJob) -> str:
+def ending(one: ListedJob) -> str:
+    """How it ended, in a few words."""
     if one.state != "succeeded":
         return clean(shortened(one.reason, REASON_MOST))
     parts = [counted(one.steps, "step")] if one.steps is not None else []

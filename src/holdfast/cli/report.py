@@ -44,7 +44,7 @@ _form.add_argument(
     "--html",
     default="",
     metavar="FILE",
-    help="one self-contained page with a timeline; - is standard output",
+    help="the dashboard's page with the report in it, as one file; - is standard output",
 )
 
 
@@ -58,7 +58,7 @@ def report(asked: Namespace) -> None:
     for note in found.notes:
         print(f"holdfast: {clean(note)}", file=sys.stderr)
     journals = [read(path) for path in found.journals]
-    whole = job_report.report(journals, _running_at([header for header, _ in journals]))
+    whole = job_report.report(journals, running_at([header for header, _ in journals]))
     shown, about = _within(whole, asked)
     if asked.json:
         import msgspec
@@ -72,7 +72,7 @@ def report(asked: Namespace) -> None:
         print(about + render_text(shown, all_events=asked.all), end="", flush=True)
 
 
-def _running_at(headers: list[JournalHeader]) -> float | None:
+def running_at(headers: list[JournalHeader]) -> float | None:
     """Now, if an agent that writes one of these journals runs on this machine."""
     from holdfast.admin.client import AdminError, local_agents
 
@@ -104,9 +104,9 @@ def _within(whole: JobReport, asked: Namespace) -> tuple[JobReport, str]:
 
 
 def _write_page(shown: JobReport, file: str) -> None:
-    from holdfast.observe.report_page import render_page
+    from holdfast.dashboard.report_file import report_file
 
-    page = render_page(shown)
+    page = report_file(shown)
     if file == "-":
         print(page, end="", flush=True)
         return

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
+from typing import Literal, get_args
 
 import msgspec
 from msgspec import Struct
 
+from holdfast.core.policy.rounds import between
 from holdfast.core.policy.stacks import (
     StackFrame,
     StackGroup,
@@ -15,11 +17,13 @@ from holdfast.core.policy.stacks import (
     grouped,
     without_own_frames,
 )
-from holdfast.core.protocol.bounds import Name
+from holdfast.core.protocol.bounds import Count, NameOrNone
 from holdfast.core.protocol.requests import (
     DrainWanted,
     JobRequest,
     RestartWanted,
+    SaveWanted,
+    ScaleWanted,
     StacksAsked,
     StacksTold,
     StackTold,
@@ -44,20 +48,21 @@ BY = "the dashboard"
 COMMAND_MOST = 4 << 10
 
 
-class DrainCommand(Struct, frozen=True, tag="drain", tag_field="action"):
-    node: Name
+Action = Literal["drain", "save", "scale", "restart", "stop"]
+ACTIONS: tuple[Action, ...] = get_args(Action)
 
 
-class RestartCommand(Struct, frozen=True, tag="restart", tag_field="action"):
-    pass
+class Command(Struct, frozen=True):
+    """What a page wants of the job."""
+
+    action: Action
+    node: NameOrNone = ""
+    """Which is to be drained."""
+    least: Count = 0
+    most: Count = 0
+    """How many nodes there are to be."""
 
 
-class StopCommand(Struct, frozen=True, tag="stop", tag_field="action"):
-    pass
-
-
-Command = DrainCommand | RestartCommand | StopCommand
-ACTIONS = ("drain", "restart", "stop")
 _commands: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)
 _encode = msgspec.json.Encoder().encode
 
@@ -87,26 +92,41 @@ class PageApi:
 
     def _act(self, request: PageRequest, reply: HttpReply) -> None:
         try:
-            command = _commands.decode(request.body)
+            command = _read_command(request.body)
         except (msgspec.MsgspecError, ValueError, RecursionError):
-            reply(text_response(400, "that is no wish of this page"))
+            reply(text_response(400, "unknown command"))
             return
         wanted, words = _request_of(command)
         pending = AwaitedResponse(partial(_say_what_came, words, reply))
-        if isinstance(command, DrainCommand):
+        if isinstance(wanted, DrainWanted):
             self._source.ask(wanted, pending, of="some", nodes=[command.node])
         else:
             self._source.ask(wanted, pending)
 
 
+def _read_command(body: bytes) -> Command:
+    """Raises `ValueError` where it is none."""
+    command = _commands.decode(body)
+    if command.action == "drain" and not command.node:
+        raise ValueError("no node")
+    if command.action == "scale" and not 1 <= command.least <= command.most:
+        raise ValueError("no number of nodes")
+    return command
+
+
 def _request_of(command: Command) -> tuple[JobRequest, str]:
     """What is asked of the job, and what is said when that is under way."""
-    match command:
-        case DrainCommand(node=node):
-            return DrainWanted(BY), f"{node} was asked to leave"
-        case RestartCommand():
+    match command.action:
+        case "drain":
+            return DrainWanted(BY), f"{command.node} was asked to leave"
+        case "save":
+            return SaveWanted(BY), "all workers are asked to save"
+        case "scale":
+            words = f"the job has {between(command.least, command.most)} from now on"
+            return ScaleWanted(command.least, command.most, BY), words
+        case "restart":
             return RestartWanted(BY), "the round ends, and the next one begins"
-        case StopCommand():
+        case "stop":
             return StopWanted(BY), "the job is being ended"
 
 

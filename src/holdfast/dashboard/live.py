@@ -21,12 +21,12 @@ def live_site(
     auth: PageAuth,
     files: Mapping[str, HttpResponse],
     alive_s: float = ALIVE_S,
-) -> Site:
-    """All that its server answers."""
+) -> tuple[Site, Feed]:
+    """All that its server answers, and what asks the job for it."""
     state = PageState()
     pages = Subscribers(clock, state, alive_s)
     feed = Feed(clock, source, state, pages.tell)
     pages.on_first, pages.on_none = feed.begin, feed.rest
     site = Site(auth, state, pages, files)
     site.add(PageApi(clock, source).routes)
-    return site
+    return site, feed

@@ -33,6 +33,8 @@ from holdfast.transport.http_model import (
 )
 
 LINES_MOST = 3000
+LINES_KEPT = 1500
+"""Of a job that has ended."""
 EACH_MOST = 16
 """So many nodes are followed one by one."""
 TOGETHER_S = 1.0
@@ -58,6 +60,15 @@ def wanted_of(request: PageRequest) -> LinesWanted | None:
         return None
     words = request.query.get("grep", "").lower()
     return LinesWanted(tuple(sorted(ranks)), words, bool(request.query.get("follow")))
+
+
+def lines_of(maker: LineMaker, node: str, told: LogsTold) -> list[LogLineShown]:
+    """The lines that end in what a node has told."""
+    return [
+        LogLineShown(at, rank, "err" if block.stream == 2 else "out", text)
+        for block in told.blocks
+        for at, rank, text in maker.take(node, block)
+    ]
 
 
 class LogReader:
@@ -133,17 +144,12 @@ class LogReader:
         self._follow(name, wait_s)
 
     def _lines_of(self, answers: AwaitedResponse) -> list[LogLineShown]:
-        found = []
+        found: list[LogLineShown] = []
         for node, told in answers.by_node.items():
             if not isinstance(told, LogsTold):
                 continue
             self._last[node] = told.last
-            for block in told.blocks:
-                stream = "err" if block.stream == 2 else "out"
-                for at, rank, text in self._lines.take(node, block):
-                    line = LogLineShown(at, rank, stream, text)
-                    if self._wanted.is_meant(line):
-                        found.append(line)
+            found += filter(self._wanted.is_meant, lines_of(self._lines, node, told))
         return sorted(found, key=lambda line: line.at)
 
     def _stay_alive(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -12,15 +12,15 @@ from holdfast.dashboard.wire import (
     DashboardShown,
     IncidentShown,
     JobShown,
+    LaneShown,
     LedgerShown,
+    LogLineShown,
     NodeShown,
-    RoundShown,
+    SegmentShown,
     message,
 )
 from holdfast.observe.story import StoryEvent
 from holdfast.transport.http_model import HttpStream
-
-Listed = TypeVar("Listed")
 
 
 class WorkersShown(Struct, frozen=True):
@@ -42,12 +42,21 @@ class PageState(Struct):
     nodes: list[NodeShown] = field(default_factory=list)
     workers: WorkersShown | None = None
     events: list[StoryEvent] = field(default_factory=list)
-    rounds: list[RoundShown] = field(default_factory=list)
     incidents: list[IncidentShown] = field(default_factory=list)
+    segments: list[SegmentShown] = field(default_factory=list)
+    lanes: list[LaneShown] = field(default_factory=list)
     ledger: LedgerShown | None = None
     dashboards: Sequence[DashboardShown] = ()
+    lines: Sequence[LogLineShown] = ()
+    """The last lines of workers, once the job has ended."""
     trouble: str = ""
     """Why the job cannot be asked right now."""
+
+    def clear(self) -> None:
+        """Know nothing again."""
+        fresh = PageState()
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(fresh, name))
 
 
 class Subscriber:
@@ -55,10 +64,8 @@ class Subscriber:
 
     def __init__(self) -> None:
         self.stream: HttpStream | None = None
-        self._sent: dict[str, object] = {"trouble": "", "dashboards": (), "ledger": None}
-        self._nodes: list[NodeShown] = []
-        self._rounds: list[RoundShown] = []
-        self._incidents: list[IncidentShown] = []
+        self._sent: dict[str, object] = {"trouble": "", "dashboards": (), "lines": ()}
+        self._lists: dict[str, list[Any]] = {}
         self._workers: WorkersShown | None = None
         self._events = 0
 
@@ -68,22 +75,27 @@ class Subscriber:
 
     def tell(self, state: PageState) -> None:
         """All that it has not heard. A page that does not read is told when it does again."""
-        if self.stream is None or not self.stream.has_room:
-            return
+        if self.stream is not None and self.stream.has_room:
+            self.send(self.news(state))
+
+    def news(self, state: PageState) -> bytes:
+        """All that it has not heard, as messages."""
         told = [
             self._whole("job", state.job),
-            self._listed("nodes", self._nodes, state.nodes),
+            self._listed("nodes", state.nodes),
             self._events_of(state),
-            self._listed("rounds", self._rounds, state.rounds),
-            self._listed("incidents", self._incidents, state.incidents),
+            self._listed("segments", state.segments),
+            self._listed("lanes", state.lanes),
+            self._listed("incidents", state.incidents),
             self._whole("ledger", state.ledger),
             self._whole("dashboards", state.dashboards),
             self._workers_of(state.workers),
+            self._whole("lines", state.lines),
         ]
         if state.trouble != self._sent["trouble"]:
             self._sent["trouble"] = state.trouble
             told.append(message("trouble", {"words": state.trouble}))
-        self.send(b"".join(told))
+        return b"".join(told)
 
     def _whole(self, name: str, now: object) -> bytes:
         """What is small is told as a whole when it differs."""
@@ -92,11 +104,11 @@ class Subscriber:
         self._sent[name] = now
         return message(name, now)
 
-    def _listed(self, name: str, before: list[Listed], now: Sequence[Listed]) -> bytes:
-        change = changed_items(before, now)
+    def _listed(self, name: str, now: Sequence[Any]) -> bytes:
+        change = changed_items(self._lists.get(name, []), now)
         if change is None:
             return b""
-        before[:] = now
+        self._lists[name] = list(now)
         return message(name, change)
 
     def _events_of(self, state: PageState) -> bytes:

@@ -1,4 +1,4 @@
-"""A dashboard of its own: of journals on a disk, or of those that somebody drops onto its page.
+"""A dashboard of its own: of this machine's jobs, of journals, or of those that somebody drops.
 
 It is served to this machine until somebody ends it.
 """
@@ -6,39 +6,56 @@ It is served to this machine until somebody ends it.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import NamedTuple
 
 from holdfast.dashboard.auth import PageAuth, new_key
+from holdfast.dashboard.job_list import JobList, ListJobs, OpenJournals
 from holdfast.dashboard.page_files import read_page
 from holdfast.dashboard.page_state import PageState
 from holdfast.dashboard.site import Site
-from holdfast.dashboard.static import static_page
-from holdfast.dashboard.subscribers import Subscribers
+from holdfast.dashboard.subscribers import Opens, Subscribers
 from holdfast.dashboard.uploaded import Uploads
-from holdfast.observe.causes import JournalRead
-from holdfast.runtime.loop import Clock, EventLoop
+from holdfast.runtime.disk import Disk
+from holdfast.runtime.loop import EventLoop
 from holdfast.transport.http_server import LOOPBACK, HttpServer
 
 
-def journal_site(clock: Clock, state: PageState, auth: PageAuth) -> Site:
-    """All that its server answers. What is shown may be nothing yet."""
-    site = Site(auth, state, Subscribers(clock, state, opens_journals=True), read_page())
+class Machine(NamedTuple):
+    """What can be looked at here: its jobs, and their journals."""
+
+    list_jobs: ListJobs
+    open_journals: OpenJournals
+
+
+def journal_site(
+    loop: EventLoop, state: PageState, auth: PageAuth, machine: Machine | None = None
+) -> Site:
+    """All that its server answers. Where nothing is shown, the jobs of a machine are listed."""
+    opens: Opens = "jobs" if machine is not None else "journals"
+
+    def pages(shown: PageState) -> Subscribers:
+        return Subscribers(loop, shown, opens=opens)
 
     def show(name: str, story: PageState) -> None:
-        site.add_story(name, story, Subscribers(clock, story, opens_journals=True))
+        site.add_story(name, story, pages(story))
 
+    site = Site(auth, state, pages(state), read_page())
     site.add(Uploads(show).routes)
+    if machine is not None:
+        lane = Disk(loop, lambda words: None).lane("jobs")
+        site.add(JobList(lane, machine.list_jobs, machine.open_journals, show).routes)
     return site
 
 
-def serve_journals(
-    journals: Sequence[JournalRead], port: int, say_link: Callable[[str], None]
+def serve(
+    state: PageState, port: int, say_link: Callable[[str], None], machine: Machine | None = None
 ) -> None:
     """Until a signal comes. OSError where the port cannot be had."""
     loop = EventLoop()
     ended: list[int] = []
     key = new_key()
-    site = journal_site(loop, static_page(journals) if journals else PageState(), PageAuth(key))
+    site = journal_site(loop, state, PageAuth(key), machine)
     server = HttpServer(loop, site.routes, lambda problem: None)
     try:
         host, taken = server.listen(LOOPBACK, port)

@@ -9,12 +9,11 @@ POST /api/journals  pieces of journals, where it opens some
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from holdfast.dashboard.auth import SAFE_HEADERS, PageAuth
 from holdfast.dashboard.page_state import PageState, Subscriber
 from holdfast.dashboard.subscribers import Subscribers
-from holdfast.dashboard.wire import JobShown
 from holdfast.transport.http_model import (
     EVENTS,
     Handler,
@@ -87,12 +86,6 @@ class Site:
         page.stream = reply.stream(begin, lambda: page.tell(state), lambda: pages.remove(page))
         if page.stream is not None:
             pages.add(page)
-
-    def tell_the_end(self, ended: Callable[[JobShown], JobShown]) -> None:
-        """The last that pages hear of a job that was live."""
-        if self._state.job is not None:
-            self._state.job = ended(self._state.job)
-            self._pages.tell()
 
     def close(self) -> None:
         for _, pages in self._stories.values():

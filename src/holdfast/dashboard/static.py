@@ -1,55 +1,47 @@
-"""The dashboard of a job's journals: all is known, and nothing changes."""
+"""The dashboard of a job's report: all is known, and nothing changes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from holdfast.core import node_io as happened
-from holdfast.core.protocol import messages as said
-from holdfast.core.protocol.model import Assignment
 from holdfast.dashboard import views
 from holdfast.dashboard.page_state import PageState
-from holdfast.dashboard.wire import JobShown, JobState, NodeShown, OutcomeShown
-from holdfast.observe.causes import JournalRead
-from holdfast.observe.job_report import JobReport, report
-from holdfast.observe.journal import NodeStep
+from holdfast.dashboard.wire import JobShown, NodeShown, OutcomeShown
+from holdfast.observe.job_report import JobReport
 
 
-def static_page(journals: Sequence[JournalRead]) -> PageState:
-    """All that the page is told of these journals, of one job."""
-    told = report(journals)
-    state = PageState(job=_job(told, journals))
-    state.nodes = [
-        NodeShown(one.host, "" if one.is_whole else "its journal ends early", "", 0, None, False)
-        for one in told.nodes
-    ]
-    state.ledger = views.ledger_shown(
-        told.ledger.end - told.ledger.start, dict(told.ledger.parts_s.items())
+def static_page(told: JobReport) -> PageState:
+    """All that the page is told of it."""
+    book = told.ledger
+    return PageState(
+        job=_job(told),
+        nodes=[
+            NodeShown(
+                one.host, "" if one.is_whole else "its journal ends early", "", 0, None, False
+            )
+            for one in told.nodes
+        ],
+        ledger=views.ledger_shown(book.start, book.end - book.start, dict(book.parts_s.items())),
+        segments=views.segments_shown(book.segments),
+        lanes=[views.lane_shown(one.host, one.start, one.end, one.runs) for one in told.nodes],
+        incidents=views.incidents_shown(book.interruptions),
+        events=list(told.events),
     )
-    state.rounds = views.rounds_shown(told.rounds)
-    state.incidents = views.incidents_shown(told.ledger.interruptions)
-    state.events += told.events
-    return state
 
 
-def _job(told: JobReport, journals: Sequence[JournalRead]) -> JobShown:
-    last = _last_assignment(journals)
-    outcome = None
-    if told.verdict:
-        outcome = OutcomeShown(told.verdict, told.outcome)
-    state: JobState = "succeeded" if told.verdict == "succeeded" else "failed"
+def _job(told: JobReport) -> JobShown:
+    reason = told.outcome.partition(": ")[2]
+    last = told.rounds[-1] if told.rounds else None
     return JobShown(
         run=told.job,
-        state=state if told.verdict else "cut off",
-        words=_sentence(told),
-        round=last.round if last is not None else 0,
-        nodes=last.group_size if last is not None else len(told.nodes),
-        ranks=last.world_size if last is not None else 0,
+        state=views.STATES[told.verdict] if told.verdict else "cut off",
+        words=_sentence(told, reason),
+        round=last.number if last is not None else 0,
+        nodes=last.nodes if last is not None else len(told.nodes),
+        ranks=last.ranks if last is not None else 0,
         restarts=told.restarts,
-        restarts_most=journals[0][0].config.restarts.max_restarts,
+        restarts_most=told.max_restarts,
         step=None,
         waiting="",
-        outcome=outcome,
+        outcome=OutcomeShown(told.verdict, reason) if told.verdict else None,
         coordinator="",
         served_by="",
         actions=(),
@@ -58,20 +50,9 @@ def _job(told: JobReport, journals: Sequence[JournalRead]) -> JobShown:
     )
 
 
-def _sentence(told: JobReport) -> str:
-    if not told.outcome:
+def _sentence(told: JobReport, reason: str) -> str:
+    if told.is_running:
+        return "It is running; this is its journal so far."
+    if not told.verdict:
         return "How the job ended is not in its journals."
-    return f"{told.outcome[:1].upper()}{told.outcome[1:]}."
-
-
-def _last_assignment(journals: Sequence[JournalRead]) -> Assignment | None:
-    """Of the last round that any node was told of."""
-    found = [
-        step.event.message.assignment
-        for _, steps in journals
-        for step in steps
-        if isinstance(step, NodeStep)
-        and isinstance(step.event, happened.Told)
-        and isinstance(step.event.message, said.RunRound)
-    ]
-    return max(found, key=lambda one: one.round, default=None)
+    return views.ending(told.verdict, reason)

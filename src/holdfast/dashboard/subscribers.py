@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Literal
 
 from holdfast.dashboard.page_state import PageState, Subscriber
 from holdfast.dashboard.wire import message
 from holdfast.runtime.loop import Cancellable, Clock
 
 ALIVE_S = 5.0
+Opens = Literal["", "journals", "jobs"]
+"""What else can be looked at where the page is: journals that are sent, the machine's jobs too."""
 _ALIVE = message("alive", {})
 
 
@@ -26,11 +29,10 @@ class Subscribers:
         state: PageState,
         alive_s: float = ALIVE_S,
         *,
-        opens_journals: bool = False,
+        opens: Opens = "",
     ) -> None:
-        """`opens_journals`: whether pages may send some (`dashboard.uploaded`)."""
         self._clock, self._state, self._alive_s = clock, state, alive_s
-        self._opens_journals = opens_journals
+        self._opens = opens
         self.on_first: Callable[[], None] = _nothing
         """Somebody watches."""
         self.on_none: Callable[[], None] = _nothing
@@ -41,7 +43,7 @@ class Subscribers:
     def add(self, page: Subscriber) -> None:
         """Tell this page, from now on; it has a stream."""
         self._open.add(page)
-        hello = {"alive_s": self._alive_s, "opens_journals": self._opens_journals}
+        hello = {"alive_s": self._alive_s, "opens": self._opens}
         page.send(message("hello", {"at": time.time(), **hello}))
         page.tell(self._state)
         if len(self._open) == 1:

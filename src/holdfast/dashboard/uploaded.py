@@ -23,6 +23,7 @@ from holdfast.dashboard.api import answer
 from holdfast.dashboard.page_state import PageState
 from holdfast.dashboard.static import static_page
 from holdfast.observe.causes import JournalRead
+from holdfast.observe.job_report import report
 from holdfast.observe.journal import read_parts
 from holdfast.observe.journal_file import LIMIT_BYTES
 from holdfast.transport.http_model import HttpReply, PageRequest, Route, text_response
@@ -84,7 +85,7 @@ class Uploads:
         upload, files = self._upload, list(self._files.values())
         self._forget()
         try:
-            self._show(upload, static_page(journals_of(files)))
+            self._show(upload, static_page(report(journals_of(files))))
         except UsageError as error:
             reply(
                 text_response(

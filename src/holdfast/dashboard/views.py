@@ -7,66 +7,115 @@ that all stand still.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
+from math import isfinite
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from holdfast.core.policy.stragglers import slow_ones
 from holdfast.core.protocol.model import Outcome
-from holdfast.core.protocol.requests import JobTold, NodeOverview, RankOverview, RanksTold
-from holdfast.dashboard import wire
+from holdfast.core.protocol.requests import (
+    JobTold,
+    NodeOverview,
+    RankOverview,
+    RanksTold,
+    SaveTold,
+)
 from holdfast.dashboard.api import ACTIONS
-from holdfast.dashboard.page_state import WorkersShown
+from holdfast.dashboard.page_state import PageState, WorkersShown
 from holdfast.dashboard.source import Source
 from holdfast.dashboard.wire import (
     WORKER_STATES,
     IncidentShown,
     JobShown,
     JobState,
+    LaneShown,
     LedgerPart,
     LedgerShown,
+    NodeRunShown,
     NodeShown,
     OutcomeShown,
-    RoundShown,
+    SegmentShown,
 )
-from holdfast.observe.goodput import RECOVERY_PARTS, Interruption, Part
-from holdfast.observe.history import EndedBy, RoundSpan
+from holdfast.observe.goodput import RECOVERY_PARTS, Interruption, Part, Segment
+from holdfast.observe.history import NodeRun
 from holdfast.observe.story import StoryEvent
+from holdfast.observe.summary import is_overdue
 
 
-def job_shown(told: JobTold, step: int | None, source: Source) -> JobShown:
-    """`step` is the furthest that is known, which may be further than the coordinator's."""
+def job_shown(
+    told: JobTold,
+    ranks: Sequence[RankOverview],
+    source: Source,
+    pace: StepPace,
+    mishaps: Mishaps,
+) -> JobShown:
     names = {one.node: one.name or one.host for one in told.nodes}
     outcome = told.outcome
+    stepped_at = pace.last_step(ranks)
+    is_running = told.stage == "running" and outcome is None
+    is_hanging = is_running and mishaps.is_hanging and mishaps.round == told.round
+    is_late = is_hanging or (is_running and pace.is_late(stepped_at))
     return JobShown(
         run=told.run_id,
-        state=_state(told),
-        words=sentence(told),
+        state="late" if is_late else _state(told),
+        words=_late_sentence(told, is_hanging=is_hanging) if is_late else sentence(told),
         round=told.round,
         nodes=told.node_count,
         ranks=told.world_size,
         restarts=told.restarts,
         restarts_most=told.max_restarts,
-        step=step,
+        step=furthest_step(told, ranks),
         waiting=told.waiting if outcome is None else "",
         outcome=_outcome_shown(outcome),
         coordinator=told.coordinator,
         served_by=names.get(source.node, source.node),
         actions=ACTIONS if outcome is None else (),
         is_journal=False,
+        stepped_at=stepped_at,
+        saving=_saving(told.save) if outcome is None and told.stage == "running" else "",
+        least_nodes=told.min_nodes,
+        most_nodes=told.max_nodes,
     )
 
 
-def ended(job: JobShown, outcome: Outcome) -> JobShown:
-    """The same job after its end."""
-    return replace(
-        job,
-        state="succeeded" if outcome.verdict == "succeeded" else "failed",
-        words=f"The job {_VERDICTS[outcome.verdict]}.",
-        waiting="",
-        outcome=_outcome_shown(outcome),
-        actions=(),
-    )
+def ended(state: PageState, outcome: Outcome, step: int | None, failed: Container[int]) -> None:
+    """Show that the job has ended like this: with that step, and these workers failed."""
+    if state.job is not None:
+        state.job = replace(
+            state.job,
+            state=STATES[outcome.verdict],
+            words=ending(outcome.verdict, outcome.reason),
+            waiting="",
+            outcome=_outcome_shown(outcome),
+            actions=(),
+            saving="",
+            step=max(filter(None, (state.job.step, step)), default=state.job.step),
+        )
+    if state.workers is not None:
+        rest = STATE["finished" if outcome.verdict == "succeeded" else "absent"]
+        states = [
+            STATE["failed"] if rank in failed else one if one == STATE["finished"] else rest
+            for rank, one in enumerate(state.workers.columns["state"])
+        ]
+        columns = {**state.workers.columns, "state": states}
+        state.workers = replace(state.workers, columns=columns)
+
+
+STATES: dict[str, JobState] = {
+    "succeeded": "succeeded",
+    "failed": "failed",
+    "interrupted": "stopped",
+    "not_formed": "failed",
+}
+
+
+def _saving(save: SaveTold | None) -> str:
+    if save is None or save.stage not in ("agreeing", "saving"):
+        return ""
+    words = "agreeing on a step" if save.step is None else f"at step {save.step:,}"
+    nodes = "1 node" if save.nodes_left == 1 else f"{save.nodes_left:,} nodes"
+    return f"The workers save, {words}; {nodes} left."
 
 
 def _outcome_shown(outcome: Outcome | None) -> OutcomeShown | None:
@@ -77,14 +126,20 @@ def _outcome_shown(outcome: Outcome | None) -> OutcomeShown | None:
 
 def _state(told: JobTold) -> JobState:
     if told.outcome is not None:
-        return "succeeded" if told.outcome.verdict == "succeeded" else "failed"
+        return STATES[told.outcome.verdict]
     return "failed" if told.stage == "over" else told.stage
+
+
+def _late_sentence(told: JobTold, *, is_hanging: bool) -> str:
+    if is_hanging:
+        return f"The job hangs: no worker of round {told.round} moves."
+    return f"Round {told.round} runs, but no worker makes a step."
 
 
 def sentence(told: JobTold) -> str:
     """How it is, for a headline."""
     if told.outcome is not None:
-        return f"The job {_VERDICTS[told.outcome.verdict]}."
+        return ending(told.outcome.verdict, told.outcome.reason)
     workers = "1 worker" if told.world_size == 1 else f"{told.world_size:,} workers"
     nodes = "1 node" if told.node_count == 1 else f"{told.node_count:,} nodes"
     match told.stage:
@@ -100,7 +155,14 @@ def sentence(told: JobTold) -> str:
             return "The job is over."
 
 
-_VERDICTS = {
+def ending(verdict: str, reason: str) -> str:
+    """How it ended, for a headline."""
+    if verdict == "interrupted" and reason.startswith("stopped by "):
+        return f"{reason[:1].upper()}{reason[1:]}."
+    return f"The job {_VERDICTS[verdict]}."
+
+
+_VERDICTS: dict[str, str] = {
     "succeeded": "has succeeded",
     "failed": "has failed",
     "interrupted": "was interrupted",
@@ -138,33 +200,22 @@ PARTS: dict[Part, str] = {
 """The useful one first."""
 
 
-def ledger_shown(total_s: float, parts_s: Mapping[str, float]) -> LedgerShown:
+def ledger_shown(start: float, total_s: float, parts_s: Mapping[str, float]) -> LedgerShown:
     parts = [LedgerPart(name, words, parts_s.get(name, 0.0)) for name, words in PARTS.items()]
-    return LedgerShown(total_s, tuple(parts))
+    return LedgerShown(start, total_s, tuple(parts))
 
 
-ENDED_BY: dict[EndedBy, wire.EndedBy] = {
-    "": "",
-    "failure": "failure",
-    "loss": "loss",
-    "hang": "hang",
-    "success": "success",
-    "drain": "change",
-    "newcomers": "change",
-    "asked": "change",
-}
+def segments_shown(segments: Iterable[Segment]) -> list[SegmentShown]:
+    return [SegmentShown(one.part, one.start, one.end, one.round) for one in segments]
 
 
-def rounds_shown(rounds: Iterable[RoundSpan]) -> list[RoundShown]:
-    return [
-        RoundShown(one.number, one.began, _size(one), one.ended, one.reason, ENDED_BY[one.ended_by])
-        for one in rounds
+def lane_shown(
+    name: str, start: float, end: float, runs: Iterable[NodeRun], is_over: bool = True
+) -> LaneShown:
+    shown = [
+        NodeRunShown(run.round, run.start, run.end if isfinite(run.end) else None) for run in runs
     ]
-
-
-def _size(one: RoundSpan) -> str:
-    ranks = "1 rank" if one.ranks == 1 else f"{one.ranks:,} ranks"
-    return f"{ranks} on {one.nodes:,} nodes" if one.nodes > 1 else ranks
+    return LaneShown(name, start, end if is_over else None, shown)
 
 
 def incidents_shown(interruptions: Iterable[Interruption]) -> list[IncidentShown]:
@@ -175,6 +226,7 @@ def incidents_shown(interruptions: Iterable[Interruption]) -> list[IncidentShown
             number,
             one.at,
             one.round,
+            one.ended_by,
             one.reason,
             decision=one.decision,
             ranks=list(one.ranks),
@@ -203,6 +255,8 @@ def _placed(node: NodeOverview, told: RanksTold | None) -> NodeOverview:
 
 # Workers.
 
+COLUMNS = ("step", "stepped", "pace_ms", "cpu", "memory_mb", "pid", "note")
+"""`stepped` is when a worker made its last step, where that is long ago."""
 STATE = {name: number for number, name in enumerate(WORKER_STATES)}
 KERNEL_STILL = ("stopped", "held by a debugger", "stuck in the kernel")
 """States of a process in which it does nothing, whatever it was about to do."""
@@ -224,6 +278,22 @@ class Mishaps(Struct):
             self.is_hanging = event.kind == "hang"
 
 
+class StepPace(Struct):
+    """How fast steps usually are, and how old the last one is."""
+
+    steps_per_s: float | None = None
+    now: float = 0.0
+    """When the workers were asked."""
+
+    def last_step(self, ranks: Iterable[RankOverview]) -> float | None:
+        """When it was made, by whichever worker."""
+        ages = [one.step_age_s for one in ranks if one.step_age_s is not None]
+        return round(self.now - min(ages), 1) if ages else None
+
+    def is_late(self, stepped_at: float | None) -> bool:
+        return stepped_at is not None and is_overdue(self.now - stepped_at, self.steps_per_s)
+
+
 def furthest_step(told: JobTold, ranks: Sequence[RankOverview]) -> int | None:
     """Of all workers; the coordinator hears of it a heartbeat later."""
     steps = [one.step for one in ranks if one.step is not None]
@@ -231,11 +301,11 @@ def furthest_step(told: JobTold, ranks: Sequence[RankOverview]) -> int | None:
 
 
 def workers_shown(
-    at: float,
     told: JobTold,
     nodes: Sequence[NodeOverview],
-    ranks: Sequence[RankOverview],
+    by_node: Mapping[str, RanksTold],
     mishaps: Mishaps,
+    pace: StepPace,
 ) -> WorkersShown:
     """All workers of the present round."""
     count = max(
@@ -243,8 +313,9 @@ def workers_shown(
     )
     columns: dict[str, list[float | int | None]] = {
         "state": list(_states(told, nodes, count)),
-        **{name: [None] * count for name in ("step", "pace_ms", "cpu", "memory_mb", "pid", "note")},
+        **{name: [None] * count for name in COLUMNS},
     }
+    ranks = [rank for told_here in by_node.values() for rank in told_here.ranks]
     base = furthest_step(told, ranks) or 0
     paces = {one.rank: one.steps_per_s for one in ranks if one.steps_per_s}
     slow = slow_ones(paces)
@@ -259,12 +330,14 @@ def workers_shown(
         columns["memory_mb"][one.rank] = one.memory_bytes and one.memory_bytes >> 20
         columns["note"][one.rank] = _note(notes, one)
         if told.stage == "running":
-            columns["state"][one.rank] = STATE[_worker_state(told, one, slow, mishaps)]
+            columns["state"][one.rank] = STATE[_worker_state(told, one, slow, mishaps, pace)]
+            if columns["state"][one.rank] in (STATE["late"], STATE["still"]) and one.step_age_s:
+                columns["stepped"][one.rank] = round(pace.now - one.step_age_s)
     if mishaps.round == told.round:
         for rank in mishaps.failed:
             if rank < count:
                 columns["state"][rank] = STATE["failed"]
-    return WorkersShown(at, base, count, columns, notes)
+    return WorkersShown(pace.now, base, count, columns, notes)
 
 
 def _states(told: JobTold, nodes: Sequence[NodeOverview], count: int) -> list[int]:
@@ -280,11 +353,17 @@ def _states(told: JobTold, nodes: Sequence[NodeOverview], count: int) -> list[in
     return states
 
 
-def _worker_state(told: JobTold, one: RankOverview, slow: Container[int], mishaps: Mishaps) -> str:
+def _worker_state(
+    told: JobTold, one: RankOverview, slow: Container[int], mishaps: Mishaps, pace: StepPace
+) -> str:
+    if one.state == "finished":
+        return "finished"
     if (mishaps.is_hanging and mishaps.round == told.round) or one.state in KERNEL_STILL:
         return "still"
     if one.step is None and told.step is not None:
         return "starting"
+    if is_overdue(one.step_age_s, pace.steps_per_s):
+        return "late"
     return "slow" if one.rank in slow else "running"
 
 

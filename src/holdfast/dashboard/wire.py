@@ -12,12 +12,13 @@ from msgspec import Struct
 
 from holdfast.transport.http_model import event
 
-JobState = Literal["waiting", "running", "stopping", "succeeded", "failed", "cut off"]
-"""The last one is of journals that end before their job does."""
-EndedBy = Literal["", "failure", "loss", "change", "hang", "success"]
+JobState = Literal[
+    "waiting", "running", "late", "stopping", "succeeded", "failed", "stopped", "cut off"
+]
+"""Late: it runs, and no worker has made a step for long. Cut off: a journal that ends early."""
 
 WORKER_STATES = (
-    "absent", "starting", "running", "slow", "still", "stopping", "failed", "finished",
+    "absent", "starting", "running", "slow", "still", "stopping", "failed", "finished", "late",
 )  # fmt: skip
 """Sent as their numbers."""
 
@@ -44,8 +45,34 @@ class LedgerPart(Struct, frozen=True):
 class LedgerShown(Struct, frozen=True):
     """Where the time went. The first part is the useful one."""
 
+    start: float
     total_s: float
     parts: tuple[LedgerPart, ...]
+
+
+class SegmentShown(Struct, frozen=True, array_like=True):
+    """A piece of the job's time, by the parts of the ledger."""
+
+    part: str
+    start: float
+    end: float
+    round: int
+
+
+class LaneShown(Struct, frozen=True):
+    """One node: when it was there, and when workers of which round ran on it."""
+
+    node: str
+    start: float
+    end: float | None
+    """None while it is there."""
+    runs: list[NodeRunShown]
+
+
+class NodeRunShown(Struct, frozen=True, array_like=True):
+    round: int
+    start: float
+    end: float | None
 
 
 class JobShown(Struct, frozen=True):
@@ -68,6 +95,12 @@ class JobShown(Struct, frozen=True):
     is_journal: bool
     notes: tuple[str, ...] = ()
     """What is not known, in sentences."""
+    stepped_at: float | None = None
+    """When a worker made its last step."""
+    saving: str = ""
+    """How far a save is that somebody asked for."""
+    least_nodes: int = 1
+    most_nodes: int = 1
 
 
 class NodeShown(Struct, frozen=True):
@@ -79,21 +112,13 @@ class NodeShown(Struct, frozen=True):
     coordinator: bool
 
 
-class RoundShown(Struct):
-    number: int
-    began: float
-    words: str
-    ended: float | None = None
-    ending: str = ""
-    ended_by: EndedBy = ""
-
-
 class IncidentShown(Struct):
     number: int
     at: float
     round: int
+    kind: str
+    """failure, loss or hang."""
     words: str
-    cause: str = ""
     decision: str = ""
     ranks: list[int] = []
     recovered_s: float | None = None

@@ -76,8 +76,9 @@ class Alone(CoordinatorLink):
             Report: self.report,
             Dial: lambda effect: self._reach_here(),
             Write: lambda effect: coordinating.decide(Written(effect.version)),
-            **dict.fromkeys((HangUp, KnowEnded, Resign, Depose, Retire), engine.ignore),
         }
+        for needless in (HangUp, KnowEnded, Resign, Depose, Retire):
+            engine.routes[needless] = engine.ignore
 
 
 class NetworkedLink(CoordinatorLink):

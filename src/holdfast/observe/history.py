@@ -31,6 +31,8 @@ EndedBy = Literal["", "failure", "loss", "hang", "drain", "newcomers", "asked", 
 """What ended a round; empty while it runs, and where a journal does not say."""
 PACE_OVER_S = 30.0
 """The steps of how long a pace is made of, at most."""
+TOLD_NODES_MOST = 64
+"""Of nodes that were not fed, so many are remembered."""
 INCIDENTS: tuple[EndedBy, ...] = ("failure", "loss", "hang")
 """What nobody wished for. The other ends are changes that somebody wanted."""
 
@@ -132,13 +134,15 @@ class NodeRun(Struct):
 
 
 class NodeHistory(Struct):
-    """What one node that was fed did."""
+    """What one node did, as it said itself, or the coordinator that was fed."""
 
     start: float
     end: float
     runs: list[NodeRun] = field(default_factory=list)
     has_finished: bool = False
     """Whether its journal goes on to its own end."""
+    is_gone: bool = False
+    """Whether it has left, or was lost."""
 
 
 class Activity(Struct, frozen=True):
@@ -390,6 +394,38 @@ class History:
         if is_news:
             self.ends[last.ended_by] += 1
 
+    # Where workers ran.
+
+    def _node_told_of(self, node: str, at: float) -> NodeHistory | None:
+        """One that the coordinator speaks of; None where there are too many."""
+        if node not in self.nodes and len(self.nodes) < TOLD_NODES_MOST:
+            self.nodes[node] = NodeHistory(at, at)
+        return self.nodes.get(node)
+
+    def _run_announced(self, node: str, at: float, number: int) -> None:
+        known = self._node_told_of(node, at)
+        if known is not None and all(run.round < number for run in known.runs[-1:]):
+            self._run_ended(node, at)
+            known.is_gone = False
+            known.runs.append(NodeRun(number, at))
+
+    def _run_started(self, node: str, at: float, number: int) -> None:
+        """The node's own word counts."""
+        self._run_announced(node, at, number)
+        for run in self.nodes[node].runs[-1:]:
+            run.start = at
+
+    def _run_ended(self, node: str, at: float) -> None:
+        """No worker of the node's last round is left."""
+        for run in self.nodes[node].runs[-1:] if node in self.nodes else ():
+            run.end = min(at, run.end)
+
+    def _node_gone(self, node: str, at: float) -> None:
+        self._run_ended(node, at)
+        if node in self.nodes:
+            known = self.nodes[node]
+            known.end, known.is_gone = max(at, known.end), True
+
     # Recoveries.
 
     def _recovered(self) -> None:
@@ -543,20 +579,16 @@ class History:
             case happened.StartWorkers():
                 message = event.message if isinstance(event, happened.Told) else None
                 if isinstance(message, said.RunRound):
-                    self.nodes[node].runs.append(NodeRun(message.assignment.round, at))
+                    self._run_started(node, at, message.assignment.round)
             case happened.Report(message=said.WorkersSucceeded(round=number)):
                 self._run_ended(node, at)
                 self._has_succeeded(number, at)
             case happened.Finish(outcome=outcome):
                 self.nodes[node].has_finished = True
                 self.finished[node] = outcome
+                self._node_gone(node, at)
                 if self._config.max_nodes == 1:
                     self._close(at, outcome)
-
-    def _run_ended(self, node: str, at: float) -> None:
-        """No worker of the node's last round is left."""
-        for run in self.nodes[node].runs[-1:]:
-            run.end = min(at, run.end)
 
     def _stops(self, node: str, at: float, event: happened.NodeEvent) -> None:
         message = event.message if isinstance(event, happened.Told) else event
@@ -578,11 +610,14 @@ class History:
         event = step.event
         silent_s = event.silent_s if isinstance(event, NodeSuspected | NodeGone) else 0.0
         if isinstance(event, decided.Heard):
-            self._heard(at, event.message)
+            self._heard(event.node, at, event.message)
+        elif isinstance(event, NodeGone):
+            self._node_gone(event.node, at)
         for effect in step.effects:
             match effect:
-                case decided.Tell(message=said.RunRound(assignment=assignment)):
+                case decided.Tell(node=node, message=said.RunRound(assignment=assignment)):
                     self._announced(at, assignment)
+                    self._run_announced(node, at, assignment.round)
                 case decided.Tell(message=said.StopRound(round=number, reason=reason, kind=kind)):
                     self._ended(number, at, kind or "", reason, silent_s)
                 case decided.Tell(message=said.TellHang(round=number)):
@@ -592,8 +627,12 @@ class History:
                 case decided.Explain():
                     self._explained(at, effect)
 
-    def _heard(self, at: float, message: said.FromNode) -> None:
+    def _heard(self, node: str, at: float, message: said.FromNode) -> None:
         match message:
+            case said.NodeJoined():
+                self._node_told_of(node, at)
+            case said.NodeLeft():
+                self._node_gone(node, at)
             case said.WorkersProgressed(round=number, step=reached, age_s=age_s):
                 self._stepped(number, at - age_s, reached)
             case said.WorkersFailed(round=number, failures=failures):
@@ -603,8 +642,10 @@ class History:
             case said.WorkersResumed(round=number):
                 self._resumed(number)
             case said.RoundStopped(round=number):
+                self._run_ended(node, at)
                 self._all_gone(number, at)
             case said.WorkersSucceeded(round=number):
+                self._run_ended(node, at)
                 self._has_succeeded(number, at)
 
     def _explained(self, at: float, effect: decided.Explain) -> None:

@@ -49,6 +49,7 @@ class JobReport(Struct, frozen=True):
     """How it ended, in a sentence; empty where that is not known."""
     restarts: int
     """How many were counted against `--max-restarts`."""
+    max_restarts: int
     nodes: tuple[NodeReport, ...]
     events: tuple[StoryEvent, ...]
     rounds: tuple[RoundSpan, ...]
@@ -87,6 +88,7 @@ def report(journals: Sequence[JournalRead], running_at: float | None = None) -> 
         outcome.verdict if outcome is not None else "",
         headline(outcome) if outcome is not None else "",
         history.restarts,
+        journals[0][0].config.restarts.max_restarts,
         nodes,
         story.events,
         history.spans(),

@@ -61,7 +61,7 @@ def test_a_stop_closes_the_job_as_interrupted() -> None:
     assert job.state.outcome is not None
     outcome = job.state.outcome
     assert (outcome.verdict, outcome.exit_status) == ("interrupted", 143)
-    assert outcome.reason == "ada on desk stopped the job"
+    assert outcome.reason == "stopped by ada on desk"
     assert commands.refusal(job.state, "stop") == "the job is over"
 
 

@@ -94,7 +94,7 @@ def asked(state: CoordinatorState, event: OperatorAsked, now: float) -> Effects:
         return []  # It was true a moment ago.
     if event.wish == "stop":
         status = exit_status.BY_SIGNAL + signal.SIGTERM
-        return state.close(Outcome("interrupted", f"{event.by} stopped the job", status))
+        return state.close(Outcome("interrupted", f"stopped by {event.by}", status))
     if event.limits is not None:
         return _scale(state, event.limits, now)
     current = state.group.round

@@ -37,6 +37,7 @@ NODES_TOLD_MOST = 2000
 """In one answer; of a larger job the next are asked for."""
 EVENTS_TOLD_MOST = 500
 ROUNDS_TOLD_MOST = 200
+SEGMENTS_TOLD_MOST = 1000
 LOGS_TOLD_BYTES = 1 << 18
 WAIT_MOST_S = 25.0
 Waiting = Annotated[float, Meta(ge=0.0, le=WAIT_MOST_S)]
@@ -234,20 +235,24 @@ class HistoryAsked(Record, frozen=True):
 
 
 class HistoryTold(Record, frozen=True):
-    """The job's history up to now: where its time went, its last rounds, and what ended them."""
+    """The job's history up to now: where its time went, and what interrupted it."""
 
     total_s: Seconds
     parts_s: Annotated[dict[Name, Seconds], Meta(max_length=32)]
     """By the parts of `observe.goodput`."""
     reports_steps: bool = False
-    rounds: Annotated[tuple[Packed, ...], Meta(max_length=ROUNDS_TOLD_MOST)] = ()
-    """Each an `observe.history.RoundSpan`."""
     interruptions: Annotated[tuple[Packed, ...], Meta(max_length=ROUNDS_TOLD_MOST)] = ()
     """Each an `observe.goodput.Interruption`."""
     steps_per_s: Seconds | None = None
     """How fast the furthest step grew, while steps were made."""
     step_age_s: Seconds | None = None
     """How long ago the furthest step of the present round was made."""
+    segments: Annotated[tuple[Packed, ...], Meta(max_length=SEGMENTS_TOLD_MOST)] = ()
+    """The last of them, each an `observe.goodput.Segment`."""
+    nodes: Annotated[dict[Name, Packed], Meta(max_length=ROUNDS_TOLD_MOST)] = field(
+        default_factory=dict
+    )
+    """Some of them, each an `observe.history.NodeHistory`."""
 
 
 class DashboardAsked(Record, frozen=True):
