@@ -1,6 +1,6 @@
-"""A trial from its beginning to its end: a job of its own, a storm over it, and what came of it.
+"""A demo of fault injection: a job of its own, faults, and what came of them.
 
-Behind `holdfast chaos --demo` and `make soak`, which differ in the program and the storm.
+Behind `holdfast chaos --demo` and `make soak`, which differ in the program and the faults.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class DemoResult(Struct, frozen=True):
     started_again: int
     """Agents that were killed, and started again."""
     runs_on: bool
-    """Whether the job ran when the storm was over."""
+    """Whether the job ran when the last fault was over."""
     is_right: bool
     """Whether it came to its end, and every worker found its own arithmetic to be right."""
     proof: str
@@ -65,7 +65,7 @@ class DemoResult(Struct, frozen=True):
 
 
 class ScreenView:
-    """The job on the screen, redrawn as it changes, and below it what the storm does."""
+    """The job on the screen, redrawn as it changes, and below it the faults."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -76,7 +76,7 @@ class ScreenView:
 
     def refresh(self, job: AdminClient) -> None:
         page = render_status(look(job)).rstrip("\n")
-        self._screen.draw("\n".join([page, "", "the storm", *(f"  {one}" for one in self._lines)]))
+        self._screen.draw("\n".join([page, "", "faults", *(f"  {one}" for one in self._lines)]))
 
 
 def run(
@@ -86,7 +86,7 @@ def run(
 
     Raises `HoldfastError`, `KeyboardInterrupt`; nothing is left of it then, either.
     """
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-trial-"))
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
     job = DemoJob(program, folder)
     left: list[str] = []
     try:
@@ -198,7 +198,7 @@ def _result(
 
 
 def render(result: DemoResult) -> str:
-    """The report on a trial, as text."""
+    """The report on a demo, as text."""
     from holdfast.observe.report_text import render_time
 
     faults = ", ".join(f"{count} × {what}" for what, count in result.told.faults.items())

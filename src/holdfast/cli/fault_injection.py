@@ -1,7 +1,7 @@
-"""A storm over a job: what strikes it, when its time has come, and what comes of it.
+"""Fault injection: faults for a running job, each at its planned time, and how it recovers.
 
 Used on a job that runs (`holdfast chaos JOB`) and on one that is made for it (`cli.chaos_demo`).
-Which harm comes when is drawn before (`core.policy.storms`), and nodes do it to themselves.
+Which fault comes when is planned before (`core.policy.fault_schedule`); nodes inject it themselves.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from msgspec import Struct, field
 
 from holdfast.admin.client import AdminClient, AdminError
 from holdfast.cli.status import events_after
-from holdfast.core.policy.storms import Stroke
+from holdfast.core.policy.fault_schedule import PlannedFault
 from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.requests import (
-    Harm,
-    HarmWanted,
+    FaultKind,
+    InjectFault,
     JobAsked,
     JobTold,
     NotKnown,
@@ -28,7 +28,7 @@ from holdfast.core.protocol.requests import (
 )
 
 SETTLE_S = 20.0
-"""How long the job may take to get over the last stroke."""
+"""How long the job may take to recover from the last fault."""
 LOOK_EVERY_S = 1.0
 
 
@@ -38,15 +38,15 @@ class InjectedFaults(Struct):
     faults: dict[str, int] = field(default_factory=dict)
     """How many there were of each kind."""
     without_target: int = 0
-    """Strokes that found nobody to strike."""
+    """Faults that had no matching target."""
     recoveries_s: list[float] = field(default_factory=list)
     last_event: int = 0
 
 
 class FaultSchedule(Struct, frozen=True):
-    """A storm that was drawn."""
+    """Faults that are planned, and for how long."""
 
-    faults: Sequence[Stroke]
+    faults: Sequence[PlannedFault]
     length_s: float
     dice: random.Random
 
@@ -70,7 +70,7 @@ class InjectionLines:
 
 
 class FaultInjector:
-    """One storm over one job."""
+    """Injects a plan of faults into one job."""
 
     def __init__(self, job: AdminClient, view: InjectionView) -> None:
         self._job, self._view = job, view
@@ -92,13 +92,13 @@ class FaultInjector:
             self._job.pause(min(left_s, LOOK_EVERY_S))
             self._watch()
 
-    def _inject(self, fault: Stroke) -> None:
+    def _inject(self, fault: PlannedFault) -> None:
         target = self._target(fault.rate.what)
         if target is None:
             self.told.without_target += 1
             return
         node, rank = target
-        wanted = HarmWanted(fault.rate.what, rank, fault.rate.seconds)
+        wanted = InjectFault(fault.rate.what, rank, fault.rate.seconds)
         for _, answer in self._job.ask(wanted, "some", (node,)):
             if isinstance(answer, NotKnown):
                 self._is_refused(answer.reason)
@@ -116,7 +116,7 @@ class FaultInjector:
             raise AdminError(reason)
         self.told.without_target += 1
 
-    def _target(self, what: Harm) -> tuple[str, int | None] | None:
+    def _target(self, what: FaultKind) -> tuple[str, int | None] | None:
         """Somebody who is there now; None where nobody is to be had."""
         if what == "kill node":
             told = self._job.ask_coordinator(JobAsked())
@@ -161,8 +161,8 @@ def counted(number: int, one: str, several: str) -> str:
 def summary(told: InjectedFaults) -> str:
     """What was done, and how long it took the job to step again."""
     found = sorted(told.recoveries_s)
-    faults = counted(sum(told.faults.values()), "stroke", "strokes")
-    lines = [f"the storm is over: {faults}, {counted(len(found), 'recovery', 'recoveries')}"]
+    faults = counted(sum(told.faults.values()), "fault", "faults")
+    lines = [f"done: {faults}, {counted(len(found), 'recovery', 'recoveries')}"]
     if told.without_target:
         lines.append(f"  {told.without_target} had no matching target")
     if found:

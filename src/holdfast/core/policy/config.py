@@ -349,7 +349,7 @@ class JobConfig(Struct, frozen=True):
     numa_binding: str | None = None
     virtual_local_rank: bool = False
     allow_chaos: bool = False
-    """Whether whoever may ask the job may also harm it, for a trial (`holdfast chaos`)."""
+    """Whether faults may be injected by whoever may ask the job (`holdfast chaos`)."""
     worker_store: bool = False
     """Rank 0 serves PyTorch's store itself, instead of a process of ours."""
     check: str = ""

@@ -1,9 +1,9 @@
-"""Which harm is done to a job, when and to whom, in a trial (`holdfast chaos`).
+"""The faults that are injected into a job (`holdfast chaos`): which, when and where.
 
 Rules
-1. Each kind of harm comes at its own mean interval, at random moments: a job must not be able to
-   count on it. The same seed gives the same storm.
-2. Whom it strikes is drawn when its time has come, among those who are there then.
+1. Each kind of fault comes at its own mean interval, at random moments: a job must not be able to
+   count on it. The same seed gives the same plan.
+2. Its target is drawn when its time has come, among those that are there then.
 3. Nothing is drawn after the end, and the first comes no sooner than one mean interval halved:
    a job that has not begun shows nothing.
 """
@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
-from holdfast.core.protocol.requests import Harm
+from holdfast.core.protocol.requests import FaultKind
 
 T = TypeVar("T")
 
@@ -27,28 +27,28 @@ class Dice(Protocol):
     def choice(self, seq: Sequence[T], /) -> T: ...
 
 
-class HarmRate(Struct, frozen=True):
-    """One kind of harm, and how often it comes on average."""
+class FaultRate(Struct, frozen=True):
+    """One kind of fault, and how often it comes on average."""
 
-    what: Harm
+    what: FaultKind
     every_s: float
     seconds: float = 0.0
     """How long it lasts, where it does."""
 
 
-class Stroke(Struct, frozen=True):
+class PlannedFault(Struct, frozen=True):
     """What happens, when."""
 
     at_s: float
-    rate: HarmRate
+    rate: FaultRate
 
 
-def storm(rates: Sequence[HarmRate], length_s: float, dice: Dice) -> list[Stroke]:
-    """All strokes of a storm, in order."""
-    strokes: list[Stroke] = []
+def plan_faults(rates: Sequence[FaultRate], length_s: float, dice: Dice) -> list[PlannedFault]:
+    """All faults of a plan, in order."""
+    planned: list[PlannedFault] = []
     for rate in rates:
         at_s = dice.uniform(0.5, 1.5) * rate.every_s
         while at_s < length_s:
-            strokes.append(Stroke(at_s, rate))
+            planned.append(PlannedFault(at_s, rate))
             at_s += dice.uniform(0.5, 1.5) * rate.every_s
-    return sorted(strokes, key=lambda stroke: stroke.at_s)
+    return sorted(planned, key=lambda one: one.at_s)
