@@ -22,11 +22,11 @@ import msgspec
 
 from holdfast.admin.client import AdminClient
 from holdfast.cli import chaos_demo
-from holdfast.cli.chaos import seconds
 from holdfast.cli.demo_job import DemoProgram
 from holdfast.cli.fault_injection import FaultSchedule, InjectionLines
-from holdfast.cli.status_view import duration
+from holdfast.cli.time_arguments import duration
 from holdfast.core.policy.fault_schedule import FaultRate, plan_faults
+from holdfast.observe.summary import length
 
 FAULTS = (
     FaultRate("kill worker", 40.0),
@@ -58,9 +58,9 @@ class NotingLoad(InjectionLines):
 
 def main(words: list[str]) -> int:
     asked = _parse(words)
-    length_s, dice = seconds(asked.length), random.Random(asked.seed)
+    length_s, dice = duration(asked.length), random.Random(asked.seed)
     folder = Path(asked.out)
-    print(f"a soak of {duration(length_s)}, seed {asked.seed}", flush=True)
+    print(f"a soak of {length(length_s)}, seed {asked.seed}", flush=True)
     schedule = FaultSchedule(plan_faults(FAULTS, length_s, dice), length_s, dice)
     view = NotingLoad()
     result = chaos_demo.run(DemoProgram(FILE, NODES, WORKERS), schedule, view)
