@@ -1,4 +1,4 @@
-"""The soak: a PyTorch job under a storm for a long time, which checks its own arithmetic.
+"""The soak: a PyTorch job under injected faults for a long time, which checks its own arithmetic.
 
     make soak [FOR=1h]
     python -m benchmarks.soak --for 5m [--seed N] [--out FOLDER]
@@ -22,18 +22,18 @@ import msgspec
 
 from holdfast.admin.client import AdminClient
 from holdfast.cli import chaos_demo
-from holdfast.cli.chaos import seconds
 from holdfast.cli.demo_job import DemoProgram
 from holdfast.cli.fault_injection import FaultSchedule, InjectionLines
-from holdfast.cli.status_view import duration
-from holdfast.core.policy.storms import HarmRate, storm
+from holdfast.cli.time_arguments import duration
+from holdfast.core.policy.fault_schedule import FaultRate, plan_faults
+from holdfast.observe.summary import length
 
 FAULTS = (
-    HarmRate("kill worker", 40.0),
-    HarmRate("pause worker", 240.0, 1.0),
-    HarmRate("kill node", 240.0),
+    FaultRate("kill worker", 40.0),
+    FaultRate("pause worker", 240.0, 1.0),
+    FaultRate("kill node", 240.0),
 )
-"""Together one stroke in 30 s."""
+"""Together one fault in 30 s."""
 NODES = 3
 WORKERS = max(1, (os.cpu_count() or 1) // NODES)
 """One rank for each processor, as people run them, or at least one for each node."""
@@ -58,10 +58,10 @@ class NotingLoad(InjectionLines):
 
 def main(words: list[str]) -> int:
     asked = _parse(words)
-    length_s, dice = seconds(asked.length), random.Random(asked.seed)
+    length_s, dice = duration(asked.length), random.Random(asked.seed)
     folder = Path(asked.out)
-    print(f"a soak of {duration(length_s)}, seed {asked.seed}", flush=True)
-    schedule = FaultSchedule(storm(FAULTS, length_s, dice), length_s, dice)
+    print(f"a soak of {length(length_s)}, seed {asked.seed}", flush=True)
+    schedule = FaultSchedule(plan_faults(FAULTS, length_s, dice), length_s, dice)
     view = NotingLoad()
     result = chaos_demo.run(DemoProgram(FILE, NODES, WORKERS), schedule, view)
     goodput = result.report.ledger.goodput or 0.0
@@ -92,7 +92,7 @@ def _numbers(result: chaos_demo.DemoResult) -> dict[str, object]:
             {"reason": one.reason, "parts_s": one.parts_s, "steps_lost": one.steps_lost}
             for one in book.incidents
         ],
-        "strokes": told.faults,
+        "faults": told.faults,
         "recoveries_s": told.recoveries_s,
         "started_again": result.started_again,
         "is_right": result.is_right,

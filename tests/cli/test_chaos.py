@@ -29,7 +29,7 @@ for step in range(100_000):
     holdfast.progress(step)
     time.sleep(0.05)
 """
-NAME = f"harmed-{os.getpid()}"
+NAME = f"faults-{os.getpid()}"
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -54,8 +54,8 @@ def test_faults_are_injected_and_the_job_recovers(
 ) -> None:
     start("--allow-chaos")
     until(lambda: "step " in run_holdfast("status", NAME).stdout, "the job steps")
-    storm = ("--kill-worker", "1/2s", "--for", "4s", "--seed", "5")
-    told = run_holdfast("chaos", NAME, *storm, timeout=100)
+    faults = ("--kill-worker", "1/2s", "--for", "4s", "--seed", "5")
+    told = run_holdfast("chaos", NAME, *faults, timeout=100)
     assert told.returncode == 0, told.stderr
     assert "injecting faults for 4.0 s, seed 5" in told.stdout
     assert "kill worker: rank " in told.stdout
@@ -72,8 +72,8 @@ def test_a_worker_that_is_paused_stalls_and_continues(
     def states() -> set[str]:
         return {one.state for pid in pids if (one := read_process(pid))}
 
-    storm = ("--pause-worker", "0.2s", "--pause-time", "3s", "--for", "1s", "--seed", "5")
-    with subprocess.Popen([holdfast, "chaos", NAME, *storm], stdout=subprocess.PIPE) as chaos:
+    faults = ("--pause-worker", "0.2s", "--pause-time", "3s", "--for", "1s", "--seed", "5")
+    with subprocess.Popen([holdfast, "chaos", NAME, *faults], stdout=subprocess.PIPE) as chaos:
         until(lambda: "T" in states(), "a worker is stopped")
         assert b"pause worker: rank " in chaos.communicate(timeout=100)[0]
     until(lambda: "T" not in states(), "it goes on")
@@ -115,8 +115,8 @@ def test_at_least_one_fault_has_to_be_chosen(call_holdfast: Run) -> None:
 def test_a_demo_runs_a_job_injects_faults_and_leaves_nothing(
     run_holdfast: Run, tmp_path: Path
 ) -> None:
-    storm = ("--kill-worker", "2s", "--kill-node", "4s", "--for", "7s", "--seed", "2")
-    told = run_holdfast("chaos", "--demo", *storm, timeout=300, env={"TMPDIR": str(tmp_path)})
+    faults = ("--kill-worker", "2s", "--kill-node", "4s", "--for", "7s", "--seed", "2")
+    told = run_holdfast("chaos", "--demo", *faults, timeout=300, env={"TMPDIR": str(tmp_path)})
     assert told.returncode == 0, told.stdout + told.stderr
     assert "kill worker: rank " in told.stdout
     assert "kill node: " in told.stdout

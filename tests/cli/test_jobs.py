@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.cli.jobs import ListedJob, render
+
 from ..free_ports import free_port
 from ..waiting import until
 
@@ -126,3 +128,9 @@ def test_a_word_that_means_nothing_is_refused(run_holdfast: Run) -> None:
     told = run_holdfast("jobs", "mine")
     assert told.returncode == 2
     assert "unexpected argument: 'mine'" in told.stderr
+
+
+def test_in_a_terminal_a_line_ends_where_the_terminal_does() -> None:
+    long = ListedJob("nightly", "failed", 1.8e9, 3.0, 1, 2, reason="it failed again " * 20)
+    assert max(map(len, render([long], 80).splitlines())) <= 80
+    assert max(map(len, render([long]).splitlines())) > 80

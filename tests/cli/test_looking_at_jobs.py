@@ -83,7 +83,8 @@ def test_a_job_is_seen_restarted_drained_and_stopped(
     job_is(run_holdfast, stage="running", node_count=1, ranks=1)
 
     told = run_holdfast("events", NAME).stdout
-    assert "asked for a restart; re-forming, not counted against --max-restarts" in told
+    assert "asked for a restart" in told
+    assert "re-forming, not counted against --max-restarts" in told
     assert "asked it to leave" in told
     assert run_holdfast("stop", NAME).returncode == 0
     assert sorted(agent.wait(60) for agent in agents) == [143, 143]
@@ -158,6 +159,34 @@ def test_top_draws_every_worker_and_leaves_the_terminal_as_it_was(
         os.close(terminal)
     assert b"Traceback" not in drawn
     assert status == 0, "that is how it ends"
+
+
+def test_top_heeds_keys_and_stays_with_the_verdict_when_the_job_ends(
+    nodes: tuple[list[subprocess.Popen[bytes]], str], run_holdfast: Run, holdfast: Path
+) -> None:
+    import pty
+
+    job_is(run_holdfast, stage="running", ranks=2)
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(holdfast, [str(holdfast), "top", NAME])
+    drawn = b""
+    try:
+        while b"s sort: rank" not in drawn:
+            drawn += os.read(terminal, 65536)
+        os.write(terminal, b"s")
+        while b"s sort: slowest" not in drawn:
+            drawn += os.read(terminal, 65536)
+        assert run_holdfast("stop", NAME).returncode == 0
+        while b"has ended: interrupted" not in drawn:
+            drawn += os.read(terminal, 65536)
+    finally:
+        _, status = os.waitpid(pid, 0)
+        os.close(terminal)
+    assert b"Traceback" not in drawn
+    after = drawn.rpartition(b"\x1b[?1049l")[2]
+    assert NAME.encode() in after, "the last page stays"
+    assert status == 0
 
 
 @pytest.mark.parametrize(

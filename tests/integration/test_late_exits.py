@@ -41,7 +41,7 @@ def test_one_that_is_past_its_end_is_told_of_and_ended_and_has_finished(
     stack = (job.folder / told.rpartition("its stack: ")[2]).read_text()
     assert "most recent call first" in stack
     if debugger.installed():
-        assert "with frames of C" in stack
+        assert "With frames of C" in stack
 
 
 def test_one_that_does_not_heed_sigterm_is_killed_and_has_finished(run_job) -> None:

@@ -14,6 +14,7 @@ import sys
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -47,6 +48,11 @@ for step in range(start, 100_000):
         break
     time.sleep(0.02)
 """
+
+
+def lost(parts_s: dict[str, float]) -> float:
+    """Seconds that were not useful."""
+    return sum(seconds for part, seconds in parts_s.items() if "useful" not in part)
 
 
 class Watched:
@@ -114,6 +120,28 @@ class Watched:
         ended = subprocess.run(words, capture_output=True, text=True, check=True)
         return json.loads(ended.stdout)
 
+    def told(self, *words: str) -> Any:
+        """What a verb prints as JSON."""
+        # Where the agents were told to keep the records of their runs.
+        environ = {**os.environ, "TMPDIR": str(self.agents[0].folder / "tmp")}
+        ended = subprocess.run(
+            [*HOLDFAST, *words], capture_output=True, text=True, check=True, env=environ
+        )
+        return json.loads(ended.stdout)
+
+    def compare_with_list(self) -> None:
+        """Of the job that has ended: its line in `holdfast jobs`, its status, and its report."""
+        report, status = self.report(), self.told("status", self.run_id, "--json")
+        (listed,) = [one for one in self.told("jobs", "--json") if one["name"] == self.run_id]
+        assert {report["verdict"], status["verdict"], listed["state"]} == {"succeeded"}
+        restarts = {report["restarts"], status["restarts"], listed.get("restarts", 0)}
+        assert len(restarts) == 1, restarts
+        book = report["ledger"]
+        goodput = book["parts_s"]["useful"] / sum(book["parts_s"].values())
+        assert listed["goodput"] == pytest.approx(goodput, abs=0.05)
+        assert status["goodput"] == listed["goodput"]
+        assert f"{listed['steps']:,} steps" in self.agents[0].stderr
+
     def compare_views(self, *kinds: str) -> None:
         """Of the job that runs, and of its journals so far."""
         told, history = self.ask()
@@ -133,6 +161,20 @@ class Watched:
         useful = history.parts_s["useful"] / history.total_s
         assert useful == pytest.approx(page["holdfast_goodput_ratio"], abs=0.1)
         assert report["is_running"]
+        status = self.told("status", self.run_id, "--json")
+        assert [one["ended_by"] for one in status["interruptions"]] == list(kinds)
+        assert [one["reason"] for one in status["interruptions"]] == [one.reason for one in live]
+        assert {status["restarts"]} == restarts
+        # While workers step, only the useful time grows: what was lost is the same in all views.
+        lost_s = lost(history.parts_s)
+        assert lost(status["parts_s"]) == pytest.approx(lost_s, abs=0.01)
+        assert lost(report["ledger"]["parts_s"]) == pytest.approx(lost_s, abs=0.5)
+        spent = {name: s for name, s in page.items() if name.startswith("holdfast_time_seconds{")}
+        assert lost(spent) == pytest.approx(lost_s, abs=0.01)
+        assert status["step"] >= (told.step or 0)
+        assert page["holdfast_coordinator_hangs_total"] == kinds.count("hang")
+        assert page["holdfast_coordinator_stalled"] == 0
+        assert page["holdfast_coordinator_step_age_seconds"] >= 0
 
     def end(self) -> None:
         (self.folder / "end").touch()
@@ -181,6 +223,26 @@ def test_views_of_a_job_of_one_node_agree(
     report = watched.report()
     assert report["verdict"] == "succeeded"
     assert [one["ended_by"] for one in report["ledger"]["interruptions"]] == [kind]
+    watched.compare_with_list()
+
+
+def test_a_worker_that_hangs_is_seen_long_before_it_is_ended(watched: Watched) -> None:
+    watched.start("--hang-after=500")
+    watched.until_running(1, 2)
+    (watched.folder / "hang.1.1").touch()
+
+    def is_overdue() -> bool:
+        workers = watched.told("status", watched.run_id, "--json")["workers"]
+        return [one["rank"] for one in workers if one["is_overdue"]] == [1]
+
+    watched.agents[0].until(is_overdue, "rank 1 is overdue, and rank 0 is not")
+    shown = subprocess.run(
+        [*HOLDFAST, "status", watched.run_id], capture_output=True, text=True, check=True
+    )
+    assert "! rank 1 has made no step for " in shown.stdout
+    page = watched.coordinator_metrics()
+    assert page['holdfast_worker_step_age_seconds{rank="1"}'] > 5
+    assert page["holdfast_coordinator_hangs_total"] == 0
 
 
 def test_a_stall_counts_from_the_last_step_on(watched: Watched) -> None:

@@ -125,12 +125,14 @@ def test_every_attempt_has_files_of_its_own(run_job) -> None:
     assert set(logs_of(job)) == {"attempt_0/0/stdout.log", "attempt_1/0/stdout.log"}
 
 
-def test_only_the_journal_is_kept_where_no_logs_were_asked_for(run_job, tmp_path) -> None:
+def test_the_journal_and_the_last_output_are_kept_where_no_logs_were_asked_for(
+    run_job, tmp_path
+) -> None:
     env = {"TMPDIR": str(tmp_path)}
     job = run_job("--nproc-per-node=2", script=SPEAK, env=env, log_dir=False)
     assert job.process.returncode == 0
     left = [path.name for path in tmp_path.glob("holdfast_*/**/*") if path.is_file()]
-    assert sorted(left) == ["journal.jsonl", "run.json"]
+    assert sorted(left) == ["journal.jsonl", "output", "run.json"]
 
 
 # A worker that writes the lines of a sum, counts what the kernel took, and is killed.

@@ -196,15 +196,6 @@ def test_who_comes_again_shows_that_it_is_the_same(job: Hosted) -> None:
     assert [seat.round for seat in good.rounds] == [1, 1]
 
 
-def test_charges_that_one_node_alone_remembers_do_not_end_the_job(job: Hosted) -> None:
-    job.attack(seen(INSTANCE + 1, charges=1_000_000))
-    job.nodes["good"].fail()
-    job.until_running(2)
-    assert "restarting in " not in job.said[-1]
-    assert job.coordinating.state.group.budget.charges == 1
-    job.goes_on(rounds=2)
-
-
 @pytest.mark.parametrize("epoch", [2**64 - 1, 2**63, 2**53, 10**7])
 def test_no_number_goes_into_the_record_that_the_next_host_could_not_count_on(
     stage: Stage, tmp_path: Path, epoch: int

@@ -61,7 +61,7 @@ def test_steps_are_signs_without_a_number(pages: RoundPages, tmp_path: Path) -> 
         tmp_path,
         "from torch.optim import optimizer\n"
         "optimizer.step(); time.sleep(0.1); optimizer.step()\n"
-        "assert names['Finder'] not in sys.meta_path",
+        "assert names['TorchFinder'] not in sys.meta_path",
     )
     second = pages.read(0)
     assert second is not None
@@ -79,7 +79,7 @@ def test_a_program_that_says_where_it_is_is_believed(pages: RoundPages, tmp_path
 
 def test_a_module_that_is_there_already_is_used(pages: RoundPages, tmp_path: Path) -> None:
     again = f"os.environ[{optimizer_steps.VARIABLE!r}] = '1'\nnames['take_variable']()\n"
-    drop = "names['sys'].meta_path.remove(names['Finder'])\nfrom torch.optim import optimizer\n"
+    drop = "sys.meta_path.remove(names['TorchFinder'])\nfrom torch.optim import optimizer\n"
     run(pages, tmp_path, f"{drop}{again}optimizer.step()")
     assert pages.read(0) is not None
 

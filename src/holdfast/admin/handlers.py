@@ -31,9 +31,9 @@ from holdfast.core.protocol.requests import (
     EventsAsked,
     EventsTold,
     FrameTold,
-    HarmWanted,
     HistoryAsked,
     HistoryTold,
+    InjectFault,
     JobAsked,
     LogBlock,
     LogsAsked,
@@ -134,7 +134,7 @@ class RequestHandlers:
                 tell(self._scale(request))
             case SaveWanted(by=by, within_s=within_s):
                 tell(self._operate(OperatorAsked("save", clean(by), within_s=within_s)))
-            case HarmWanted() as request:
+            case InjectFault() as request:
                 tell(self._inject_fault(request))
             case None:
                 tell(NotKnown("this version of Holdfast does not know that request"))
@@ -163,7 +163,7 @@ class RequestHandlers:
         coordinating.decide(event)
         return UnderWay()
 
-    def _inject_fault(self, wanted: HarmWanted) -> Answer:
+    def _inject_fault(self, wanted: InjectFault) -> Answer:
         """For chaos tests, and only where the job was started with permission for them."""
         if not self._engine.config.allow_chaos:
             return NotKnown("this job was not started with --allow-chaos")

@@ -83,4 +83,5 @@ class JobProgress:
 
 
 def _load() -> None:
-    import holdfast.observe.summary  # noqa: F401 - for `_speak`
+    import holdfast.observe.goodput
+    import holdfast.observe.summary  # noqa: F401 - both for `_speak`

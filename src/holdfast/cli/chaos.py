@@ -10,14 +10,14 @@ from holdfast.cli.fault_injection import FaultInjector, FaultSchedule, Injection
 from holdfast.cli.job_connection import connect, job_parser
 from holdfast.cli.time_arguments import duration
 from holdfast.cli.verbs import verb
-from holdfast.core.policy.storms import HarmRate, storm
+from holdfast.core.policy.fault_schedule import FaultRate, plan_faults
 from holdfast.core.policy.texts import whole_number
 from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.errors import UsageError
-from holdfast.core.protocol.requests import Harm
+from holdfast.core.protocol.requests import FaultKind
 from holdfast.observe.summary import length
 
-RATES: dict[str, Harm] = {
+RATES: dict[str, FaultKind] = {
     "kill_worker": "kill worker",
     "pause_worker": "pause worker",
     "kill_node": "kill node",
@@ -71,7 +71,7 @@ def chaos(asked: Namespace) -> int:
         every = DEMO
     pause_s = asked.pause_time or (2.0 if asked.demo else 5.0)
     rates = [
-        HarmRate(what, every[name], pause_s if what == "pause worker" else 0.0)
+        FaultRate(what, every[name], pause_s if what == "pause worker" else 0.0)
         for name, what in RATES.items()
         if every[name]
     ]
@@ -80,7 +80,7 @@ def chaos(asked: Namespace) -> int:
     seed = random.SystemRandom().randrange(10**6) if asked.seed is None else asked.seed
     dice = random.Random(seed)
     print(f"injecting faults for {length(asked.length)}, seed {seed}", flush=True)
-    schedule = FaultSchedule(storm(rates, asked.length, dice), asked.length, dice)
+    schedule = FaultSchedule(plan_faults(rates, asked.length, dice), asked.length, dice)
     if asked.demo:
         return _demo(asked.job, schedule)
     with connect(asked) as job:

@@ -1,4 +1,4 @@
-"""A whole chaos run: a job of its own, faults injected into it, and the result.
+"""A demo of fault injection: a job of its own, faults, and the result.
 
 Behind `holdfast chaos --demo` and `make soak`, which differ in the program and the faults.
 """
@@ -51,7 +51,7 @@ class DemoResult(Struct, frozen=True):
     started_again: int
     """Agents that were killed, and started again."""
     runs_on: bool
-    """Whether the job ran after the last fault."""
+    """Whether the job ran when the last fault was over."""
     is_right: bool
     """Whether it finished, and every worker found its own arithmetic correct."""
     proof: str
@@ -65,7 +65,7 @@ class DemoResult(Struct, frozen=True):
 
 
 class ScreenView:
-    """The job on the screen, redrawn as it changes, and below it the injected faults."""
+    """The job on the screen, redrawn as it changes, and below it the faults."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -76,7 +76,7 @@ class ScreenView:
 
     def refresh(self, job: AdminClient) -> None:
         page = render_status(look(job)).rstrip("\n")
-        self._screen.draw("\n".join([page, "", "the storm", *(f"  {one}" for one in self._lines)]))
+        self._screen.draw("\n".join([page, "", "faults", *(f"  {one}" for one in self._lines)]))
 
 
 def run(
@@ -86,7 +86,7 @@ def run(
 
     Raises `HoldfastError`, `KeyboardInterrupt`; nothing of it is left then, either.
     """
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-trial-"))
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
     job = DemoJob(program, folder)
     left: list[str] = []
     try:
@@ -198,7 +198,7 @@ def _result(
 
 
 def render(result: DemoResult) -> str:
-    """The report on a chaos run, as text."""
+    """The report on a demo, as text."""
     from holdfast.observe.report_text import render_time
 
     faults = ", ".join(f"{count} × {what}" for what, count in result.told.faults.items())

@@ -1,7 +1,7 @@
-"""Fault injection into a job: each fault at its time, and the job's recovery.
+"""Fault injection: faults for a running job, each at its planned time, and how it recovers.
 
 Used on a running job (`holdfast chaos JOB`) and on one that is made for it (`cli.chaos_demo`).
-The kind and time of each fault are drawn before (`core.policy.storms`); nodes inject them.
+The faults are planned before (`core.policy.fault_schedule`); nodes inject them themselves.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from msgspec import Struct, field
 
 from holdfast.admin.client import AdminClient, AdminError
 from holdfast.cli.status import events_after
-from holdfast.core.policy.storms import Stroke
+from holdfast.core.policy.fault_schedule import PlannedFault
 from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.requests import (
-    Harm,
-    HarmWanted,
+    FaultKind,
+    InjectFault,
     JobAsked,
     JobTold,
     NotKnown,
@@ -38,15 +38,15 @@ class InjectedFaults(Struct):
     faults: dict[str, int] = field(default_factory=dict)
     """How many there were of each kind."""
     without_target: int = 0
-    """Faults without a target."""
+    """Faults that had no matching target."""
     recoveries_s: list[float] = field(default_factory=list)
     last_event: int = 0
 
 
 class FaultSchedule(Struct, frozen=True):
-    """The faults to inject."""
+    """Faults that are planned, and for how long."""
 
-    faults: Sequence[Stroke]
+    faults: Sequence[PlannedFault]
     length_s: float
     dice: random.Random
 
@@ -70,7 +70,7 @@ class InjectionLines:
 
 
 class FaultInjector:
-    """One run of faults over one job."""
+    """Injects a plan of faults into one job."""
 
     def __init__(self, job: AdminClient, view: InjectionView) -> None:
         self._job, self._view = job, view
@@ -92,13 +92,13 @@ class FaultInjector:
             self._job.pause(min(left_s, LOOK_EVERY_S))
             self._watch()
 
-    def _inject(self, fault: Stroke) -> None:
+    def _inject(self, fault: PlannedFault) -> None:
         target = self._target(fault.rate.what)
         if target is None:
             self.told.without_target += 1
             return
         node, rank = target
-        wanted = HarmWanted(fault.rate.what, rank, fault.rate.seconds)
+        wanted = InjectFault(fault.rate.what, rank, fault.rate.seconds)
         for _, answer in self._job.ask(wanted, "some", (node,)):
             if isinstance(answer, NotKnown):
                 self._is_refused(answer.reason)
@@ -116,7 +116,7 @@ class FaultInjector:
             raise AdminError(reason)
         self.told.without_target += 1
 
-    def _target(self, what: Harm) -> tuple[str, int | None] | None:
+    def _target(self, what: FaultKind) -> tuple[str, int | None] | None:
         """A random node or worker that is there now; None if there is none."""
         if what == "kill node":
             told = self._job.ask_coordinator(JobAsked())
@@ -161,8 +161,8 @@ def counted(number: int, one: str, several: str) -> str:
 def summary(told: InjectedFaults) -> str:
     """The faults, and how long the job took to step again."""
     found = sorted(told.recoveries_s)
-    faults = counted(sum(told.faults.values()), "stroke", "strokes")
-    lines = [f"the storm is over: {faults}, {counted(len(found), 'recovery', 'recoveries')}"]
+    faults = counted(sum(told.faults.values()), "fault", "faults")
+    lines = [f"done: {faults}, {counted(len(found), 'recovery', 'recoveries')}"]
     if told.without_target:
         lines.append(f"  {told.without_target} had no matching target")
     if found:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+import shutil
+import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator
@@ -66,7 +68,8 @@ def jobs(asked: Namespace) -> None:
     if asked.json:
         print(msgspec.json.encode(found).decode())
     else:
-        print(render(found), end="", flush=True)
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        print(render(found, width), end="", flush=True)
 
 
 def list_jobs() -> list[ListedJob]:
@@ -83,10 +86,9 @@ def list_jobs() -> list[ListedJob]:
 
 
 def ended_job(name: str = "") -> ListedJob | None:
-    """The last ended job of that name, or the last of all."""
-    return next(
-        (one for one in list_jobs() if one.state != "running" and name in ("", one.name)), None
-    )
+    """The last of that name, if it has ended, or the last of all that has."""
+    found = [one for one in list_jobs() if (one.name == name if name else one.state != "running")]
+    return found[0] if found and found[0].state != "running" else None
 
 
 def _with_journals() -> Iterator[ListedJob]:
@@ -195,14 +197,14 @@ def in_words(one: ListedJob) -> str:
     return f"{name} has ended: {facts}; report: holdfast report {name}"
 
 
-def render(found: list[ListedJob]) -> str:
-    """A table; the last column is as wide as it is."""
+def render(found: list[ListedJob], width: int | None = None) -> str:
+    """A table; the last column is as wide as it is, or cut where a line has to fit."""
     if not found:
         return "no job of yours runs on this machine, and none has left a journal\n"
     rows = [("NAME", "STATE", "STARTED", "TIME", "NODES", "RANKS", "END"), *map(_row, found)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
-    return "".join(f"{line}\n" for line in lines)
+    return "".join(f"{line if width is None else shortened(line, width)}\n" for line in lines)
 
 
 def _row(one: ListedJob) -> tuple[str, ...]:

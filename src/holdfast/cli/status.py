@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -25,6 +25,7 @@ from holdfast.core.protocol.requests import (
     RanksAsked,
     RanksTold,
 )
+from holdfast.observe.report_text import told_shortly
 from holdfast.observe.story import StoryEvent
 
 STATUS = job_parser(
@@ -115,8 +116,8 @@ def events(asked: Namespace) -> None:
     try:
         with connect(asked) as job:
             try:
-                for event, _ in events_after(job, 0, asked.follow):
-                    _print(event, asked.json)
+                found = (event for event, _ in events_after(job, 0, asked.follow))
+                _print(found if asked.follow else list(found), asked.json)
             except AdminError:
                 if not asked.follow:
                     raise
@@ -127,9 +128,16 @@ def events(asked: Namespace) -> None:
 
         if not ended.job.journals:
             raise
-        for event in report([read(Path(path)) for path in ended.job.journals]).events:
-            _print(event, asked.json)
+        _print(report([read(Path(path)) for path in ended.job.journals]).events, asked.json)
 
 
-def _print(event: StoryEvent, as_json: bool) -> None:
-    print(msgspec.json.encode(event).decode() if as_json else line(event), flush=True)
+def _print(found: Iterable[StoryEvent], as_json: bool) -> None:
+    """All that is known at once is told shortly, what comes as it comes."""
+    if as_json:
+        lines = (msgspec.json.encode(event).decode() for event in found)
+    elif isinstance(found, Sequence):
+        lines = (line(event, words) for event, words in told_shortly(found))
+    else:
+        lines = (line(event) for event in found)
+    for each in lines:
+        print(each, flush=True)

@@ -18,6 +18,7 @@ from holdfast.core.protocol.requests import (
     RankOverview,
     RanksTold,
 )
+from holdfast.observe.report_text import told_shortly
 from holdfast.observe.story import StoryEvent
 from holdfast.observe.summary import counted, is_overdue, length, rate
 
@@ -87,7 +88,8 @@ def render(seen: Overview, width: int = WIDE) -> str:
     """The text of `holdfast status`."""
     lines = [*head(seen), "", *_nodes(seen, width)]
     if seen.events:
-        lines += ["", "what happened last", *(f"  {line(event)}" for event in seen.events)]
+        told = told_shortly(seen.events)
+        lines += ["", "what happened last", *(f"  {line(event, words)}" for event, words in told)]
     return one_line_each(lines)
 
 
@@ -245,9 +247,9 @@ def rank_row(node: str, one: RankOverview, seen: Overview, middle: float | None)
     return TableRow(cells, is_late or is_slow)
 
 
-def line(event: StoryEvent) -> str:
+def line(event: StoryEvent, words: str = "") -> str:
     """One event on one line, with the time of day here."""
-    return f"{time.strftime('%H:%M:%S', time.localtime(event.at))}  {clean(event.words)}"
+    return f"{time.strftime('%H:%M:%S', time.localtime(event.at))}  {clean(words or event.words)}"
 
 
 def render_table(columns: Sequence[Column], rows: Sequence[TableRow], width: int) -> list[str]:

@@ -244,7 +244,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("stuck-timeout", HANGS, "fail one stuck in the kernel; 0: only tell",
            texts.seconds, metavar="S", fields=("oversight.stuck_s",), ours=True,
            also_from=("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT",)),
-    Option("allow-chaos", HANGS, "let `holdfast chaos` harm this job, for a trial",
+    Option("allow-chaos", HANGS, "let `holdfast chaos` inject faults into this job",
            texts.flag, fields=("allow_chaos",), ours=True),
     Option("no-stacks", HANGS, "workers cannot be asked for their stacks",
            values.inverted_flag, fields=("oversight.stacks",), ours=True),

@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import termios
+import time
 import tty
 from argparse import Namespace
 from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ from holdfast.cli.verbs import verb
 from holdfast.core.protocol.bounds import clean, one_line_each
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.requests import RankOverview
+from holdfast.observe.report_text import told_shortly
 
 PARSER = job_parser(
     "top",
@@ -40,6 +42,8 @@ PARSER = job_parser(
 )
 REDRAW_S = 1.0
 EVENTS_SHOWN = 3
+RECORD_WITHIN_S = 5.0
+"""How long an agent may take to write down how its job ended."""
 _CLEAR, _HOME = "\x1b[2J\x1b[H", "\x1b[H"
 _HIDE, _SHOW = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 Worker = tuple[str, RankOverview]
@@ -111,7 +115,8 @@ class TopView(Struct):
 def render(seen: Overview, view: TopView, columns: int, rows: int) -> str:
     """The page, for a screen of that size."""
     above = [*head(seen), ""]
-    events = [f"  {line(event)}" for event in reversed(seen.events)][:EVENTS_SHOWN]
+    told = told_shortly(seen.events)[::-1]
+    events = [f"  {line(event, words)}" for event, words in told[:EVENTS_SHOWN]]
     table = _workers(seen, view, columns)
     room = max(1, rows - len(above) - len(events) - 4)
     count = len(table) - 1
@@ -189,7 +194,9 @@ def _tell_the_end(job: AdminClient, page: str, error: AdminError) -> None:
     """The job has ended while shown: the last page stays, with its outcome."""
     from holdfast.cli.jobs import ended_job, in_words
 
-    ended = ended_job(job.run_id)
+    until = time.monotonic() + RECORD_WITHIN_S
+    while (ended := ended_job(job.run_id)) is None and time.monotonic() < until:
+        time.sleep(0.1)  # It is written down last, and nobody could tell when.
     if not page or ended is None:
         raise error
     print(page, end="")

@@ -44,15 +44,17 @@ class VerbParser(ArgumentParser):
     """The options of a verb. A mistake is a `UsageError`; underscores are dashes, as in `run`."""
 
     def __init__(self, name: str, about: str, **settings: Any) -> None:
+        self.shown_options: list[str] = []
+        """All that its help lists."""
         super().__init__(
             f"holdfast {name}", description=about, formatter_class=_HelpFormatter, **settings
         )
 
-    @property
-    def shown_options(self) -> list[str]:
-        """All that its help lists."""
-        shown = (action for action in self._actions if action.help != SUPPRESS)
-        return [option for action in shown for option in action.option_strings]
+    def add_argument(self, *names: Any, **settings: Any) -> Action:
+        action = super().add_argument(*names, **settings)
+        if action.help != SUPPRESS:
+            self.shown_options += action.option_strings
+        return action
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message, f"`{self.prog} --help` shows its options")

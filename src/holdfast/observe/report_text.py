@@ -104,17 +104,21 @@ def told_shortly(events: Sequence[StoryEvent]) -> list[tuple[StoryEvent, str]]:
     """
     told: list[tuple[StoryEvent, str]] = []
     recovered = {event.round for event in events if event.kind == "recovered"}
-    failure = ""
+    cause = ""
     for event in events:
         words = event.words
         if event.kind == "first_step" and event.round in recovered:
             continue
         if event.kind in ("worker_failed", "node_suspected", "node_lost", "drain"):
-            failure = words
-        elif event.kind == "round_ended" and failure and failure == event.reason:
-            words = words.replace(f": {failure}", "", 1)
-        elif event.kind == "decision" and failure and words.startswith(f"{failure}; "):
-            words = words.removeprefix(f"{failure}; ")
+            cause = words
+        elif event.kind == "save":
+            cause = event.reason
+        elif event.kind == "round_ended":
+            if cause and cause == event.reason:
+                words = words.replace(f": {cause}", "", 1)
+            cause = event.reason
+        elif event.kind == "decision" and cause:
+            words = words.removeprefix(f"{cause}; ")
         told.append((event, words))
     return told
 

@@ -131,10 +131,12 @@ class StoryEvent(msgspec.Struct, frozen=True, omit_defaults=True):
         """Equal if two events tell the same; a `said` line is always news."""
         words = self.words if self.kind in ("said", "waiting", "drain", "decision") else ""
         node = "" if self.kind in OF_THE_JOB else self.node
-        number = 0 if self.kind == "waiting" else self.round  # A newcomer knows of no round.
+        number = 0 if self.kind in OF_NO_ROUND else self.round
         return (self.kind, number, node, self.rank, words)
 
 
+OF_NO_ROUND = ("waiting", "standby", "job_finished")
+"""A newcomer, and a node that stands by, may not know which round it is."""
 OF_THE_JOB = ("round_formed", "round_ended", "first_step", "save", "job_finished", "decision",
               "waiting")  # fmt: skip
 """Kinds that are the same wherever they are told."""
@@ -444,10 +446,10 @@ class Storyteller:
             case said.SaveNow(step=int(at), leaves=False):
                 yield self._event(step, "said", f"all workers save at step {at:,}")
             case said.SaveNow(reason=reason, within_s=within_s, leaves=False):
-                words = f"{reason}, within {within_s:.3g} s"
+                words = f"{reason}, within {round(within_s, 1):g} s"
                 yield self._event(step, "save", words, reason=reason)
             case said.SaveNow(reason=reason, within_s=within_s):
-                words = f"{reason}; all workers are asked to save, within {within_s:.3g} s"
+                words = f"{reason}; all workers are asked to save, within {round(within_s, 1):g} s"
                 yield self._event(step, "save", words, reason=reason)
             case said.TellHang(round=number):
                 words = f"the job hangs: no worker of round {number} moves"

@@ -135,7 +135,7 @@ def test_what_a_late_import_changed_in_other_modules_is_there_from_the_start(run
 
 def test_a_finder_of_ours_is_the_first_one(runs) -> None:
     cold = seen(runs, "cold", "finders")[0][1]
-    assert seen(runs, "warm", "finders")[0] == [["Finder", cold[0]], ["Finder", *cold]]
+    assert seen(runs, "warm", "finders")[0] == [["ImportFinder", cold[0]], ["ImportFinder", *cold]]
 
 
 def test_a_warning_from_beyond_the_program_names_our_file(runs) -> None:

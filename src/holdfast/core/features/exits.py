@@ -101,7 +101,7 @@ class NodeExits(NodeFeature):
         since_s = oversight.exit_notice_s or 0.0
         effects: Effects = []
         for one in left:
-            words = f"has not exited, {since_s:.3g} s after others finished{_where(one)}"
+            words = f"has not exited, {round(since_s, 1):g} s after others finished{_where(one)}"
             effects.append(Say(f"{_named(state, one)} {words}{_kept(event)}"))
         if oversight.exit_s is not None:
             effects.append(WakeNode(EXIT_TIMER, max(0.0, oversight.exit_s - since_s)))

@@ -45,7 +45,7 @@ Waiting = Annotated[float, Meta(ge=0.0, le=WAIT_MOST_S)]
 Condition = Literal[
     "in the round", "finished", "standing by", "ready", "getting ready", "leaving", "silent"
 ]
-Harm = Literal["kill worker", "pause worker", "kill node"]
+FaultKind = Literal["kill worker", "pause worker", "kill node"]
 SaveStage = Literal["agreeing", "saving", "saved", "nobody looks", "given up"]
 Stage = Literal["waiting", "running", "stopping", "over"]
 
@@ -306,10 +306,10 @@ class SaveWanted(Record, frozen=True):
     within_s: Annotated[float, Meta(gt=0.0, le=86_400.0)] = 120.0
 
 
-class HarmWanted(Record, frozen=True):
+class InjectFault(Record, frozen=True):
     """Inject this fault into yourself (`holdfast chaos`). For one node, where it is allowed."""
 
-    what: Harm
+    what: FaultKind
     rank: Rank | None = None
     """The worker; None for the node as a whole."""
     seconds: Annotated[float, Meta(ge=0.0, le=600.0)] = 0.0
@@ -339,7 +339,7 @@ JobRequest = (
     | StopWanted
     | ScaleWanted
     | SaveWanted
-    | HarmWanted
+    | InjectFault
 )
 Answer = (
     JobTold

@@ -193,7 +193,8 @@ class NodeSaving(NodeFeature):
             return []
         whom = "1 worker" if listeners == 1 else f"{listeners} workers"
         reason = on_itself(message.reason, message.about, state.name)
-        return [Say(f"{reason}; {whom} of this node can save, for up to {message.within_s:.3g} s")]
+        within = f"{round(message.within_s, 1):g} s"
+        return [Say(f"{reason}; {whom} of this node can save, for up to {within}")]
 
     def _answered(self, state: NodeState, event: SaveAnswered) -> Effects:
         """A worker listens, waits, was told, has saved or goes on."""

@@ -1,9 +1,9 @@
-"""The faults of a chaos run: which, when and on what target (`holdfast chaos`).
+"""The faults that are injected into a job (`holdfast chaos`): which, when and where.
 
 Rules
 1. Each kind of fault comes at its own mean interval, at random moments: a job must not be able to
-   count on it. The same seed gives the same faults.
-2. The target is drawn when the fault is due, among those that are there then.
+   count on it. The same seed gives the same plan.
+2. Its target is drawn when its time has come, among those that are there then.
 3. Nothing is drawn after the end, and the first comes no sooner than one mean interval halved:
    a job that has not begun shows nothing.
 """
@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
-from holdfast.core.protocol.requests import Harm
+from holdfast.core.protocol.requests import FaultKind
 
 T = TypeVar("T")
 
@@ -27,28 +27,28 @@ class Dice(Protocol):
     def choice(self, seq: Sequence[T], /) -> T: ...
 
 
-class HarmRate(Struct, frozen=True):
+class FaultRate(Struct, frozen=True):
     """One kind of fault, and how often it comes on average."""
 
-    what: Harm
+    what: FaultKind
     every_s: float
     seconds: float = 0.0
     """Its duration, if it has one."""
 
 
-class Stroke(Struct, frozen=True):
+class PlannedFault(Struct, frozen=True):
     """A fault and its time."""
 
     at_s: float
-    rate: HarmRate
+    rate: FaultRate
 
 
-def storm(rates: Sequence[HarmRate], length_s: float, dice: Dice) -> list[Stroke]:
-    """All faults of a run, in order."""
-    strokes: list[Stroke] = []
+def plan_faults(rates: Sequence[FaultRate], length_s: float, dice: Dice) -> list[PlannedFault]:
+    """All faults of a plan, in order."""
+    planned: list[PlannedFault] = []
     for rate in rates:
         at_s = dice.uniform(0.5, 1.5) * rate.every_s
         while at_s < length_s:
-            strokes.append(Stroke(at_s, rate))
+            planned.append(PlannedFault(at_s, rate))
             at_s += dice.uniform(0.5, 1.5) * rate.every_s
-    return sorted(strokes, key=lambda stroke: stroke.at_s)
+    return sorted(planned, key=lambda one: one.at_s)
