@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -109,39 +108,4 @@ def test_at_least_one_fault_has_to_be_chosen(call_holdfast: Run) -> None:
     assert (told.returncode, told.stderr.splitlines()[0]) == (
         2,
         "holdfast: choose at least one fault",
-    )
-
-
-def test_a_demo_runs_a_job_injects_faults_and_leaves_nothing(
-    run_holdfast: Run, tmp_path: Path
-) -> None:
-    faults = ("--kill-worker", "2s", "--kill-node", "4s", "--for", "7s", "--seed", "2")
-    told = run_holdfast("chaos", "--demo", *faults, timeout=300, env={"TMPDIR": str(tmp_path)})
-    assert told.returncode == 0, told.stdout + told.stderr
-    assert "kill worker: rank " in told.stdout
-    assert "kill node: " in told.stdout
-    assert "steps have added up to exactly what they must" in told.stdout
-    assert told.stdout.endswith("left behind: nothing: no process, no port, no file\n")
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.thorough
-def test_a_demo_that_is_interrupted_leaves_nothing(holdfast: Path, tmp_path: Path) -> None:
-    command = [holdfast, "chaos", "--demo", "--kill-worker", "1s"]
-    environ = {**os.environ, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as demo:
-        assert demo.stdout is not None
-        while "kill worker" not in demo.stdout.readline():
-            assert demo.poll() is None, "it ended by itself"
-        demo.send_signal(signal.SIGINT)
-        assert "ending it" in demo.stdout.read()
-        assert demo.wait(100) == 130
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_demo_has_no_name(call_holdfast: Run) -> None:
-    told = call_holdfast("chaos", "--demo", NAME)
-    assert (told.returncode, told.stderr.splitlines()[0]) == (
-        2,
-        f"holdfast: --demo has a job of its own, not '{NAME}'",
     )

@@ -16,6 +16,7 @@ from holdfast.core.protocol.errors import UsageError
 
 WORKERS_MAX = 2**22  # what Linux can have of processes
 _NAME_LENGTH_MAX = 200  # a run id names a directory, whose name ends at 255 with our suffix
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _NOT_FORWARDABLE = {
     "SIGKILL": "cannot be caught",
     "SIGSTOP": "cannot be caught",
@@ -26,6 +27,14 @@ _NOT_FORWARDABLE = {
 def inverted_flag(text: str) -> bool:
     """For an option that turns something off."""
     return not flag(text)
+
+
+def duration(text: str) -> float:
+    """`30s`, `5m`, `2h` or `90`, as seconds."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d)?", text.strip())
+    if found is None or float(found[1]) <= 0.0:
+        raise UsageError(f"invalid duration: {text!r}", "use 30s, 5m or 1h")
+    return float(found[1]) * _UNITS[found[2] or ""]
 
 
 def check(text: str) -> str:
