@@ -100,7 +100,8 @@ def test_no_answer_writes_lines_or_commands_to_the_terminal(
     verb: str, refuses: bool,
 ) -> None:  # fmt: skip
     agent.refuses = refuses
-    done = run_holdfast(*verb.split(), job)
+    name, *more = verb.split()
+    done = run_holdfast(name, job, *more)
     shown = done.stdout + done.stderr
     assert "evil" in shown, "it was asked"
     assert "\x1b" not in shown

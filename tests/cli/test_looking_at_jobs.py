@@ -71,7 +71,7 @@ def test_a_job_is_seen_restarted_drained_and_stopped(
 
     assert run_holdfast("scale", NAME, "1").returncode == 0
     job_is(run_holdfast, stage="running", round=3, ranks=1, restarts=0, max_nodes=1)
-    assert run_holdfast("scale", "1:2", NAME).returncode == 0
+    assert run_holdfast("scale", NAME, "1:2").returncode == 0
     job_is(run_holdfast, stage="running", round=4, ranks=2, restarts=0)
 
     seen = status(run_holdfast, NAME)
@@ -79,7 +79,7 @@ def test_a_job_is_seen_restarted_drained_and_stopped(
     other = next(name for name in names if name != seen["coordinator"])
     unknown = run_holdfast("drain", NAME, "nowhere")
     assert (unknown.returncode, unknown.stderr) == (1, "holdfast: no node is called nowhere\n")
-    assert run_holdfast("drain", other, NAME).returncode == 0
+    assert run_holdfast("drain", NAME, other).returncode == 0
     job_is(run_holdfast, stage="running", node_count=1, ranks=1)
 
     told = run_holdfast("events", NAME).stdout

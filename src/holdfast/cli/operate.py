@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from argparse import Namespace
 
-from holdfast.admin.client import AdminClient, AdminError, local_agents
+from holdfast.admin.client import AdminClient, AdminError
 from holdfast.cli import values
-from holdfast.cli.job_connection import connect, is_elsewhere, job_parser, own_name
+from holdfast.cli.job_connection import connect, job_parser, own_name
 from holdfast.cli.status import events_after
-from holdfast.cli.time_arguments import duration
 from holdfast.cli.verbs import verb
 from holdfast.core.policy import rounds
 from holdfast.core.protocol.bounds import COUNT_MOST
@@ -30,7 +28,6 @@ from holdfast.core.protocol.requests import (
 )
 
 SAVE_MOST_S = 86_400.0
-RANGE = re.compile(r"\d+(:\d+)?")
 LOOK_EVERY_S = 1.0
 """How often the remaining nodes are counted, without other news."""
 NOT_SAVED: dict[SaveStage, str] = {
@@ -72,7 +69,7 @@ SAVE = job_parser(
 )
 SAVE.add_argument(
     "--within",
-    type=duration,
+    type=values.duration,
     default=120.0,
     metavar="TIME",
     help="how long they have to get to a common step [2m]",
@@ -86,8 +83,6 @@ STOP = job_parser(
 
 @verb(DRAIN)
 def drain(asked: Namespace) -> None:
-    if _is_old_order(asked):
-        asked.job, asked.node = asked.node, asked.job
     with connect(asked) as job:
         for _, answer in job.ask(DrainWanted(own_name()), of="some", nodes=(asked.node,)):
             if isinstance(answer, NotKnown):
@@ -97,14 +92,6 @@ def drain(asked: Namespace) -> None:
     print(f"{asked.node} was asked to leave; `holdfast events --follow` shows how it goes")
 
 
-def _is_old_order(asked: Namespace) -> bool:
-    """Whether NODE JOB was written: the second word is a job here, and the first is none."""
-    if not asked.job or is_elsewhere(asked):
-        return False
-    here = {agent.run_id for agent in local_agents()}
-    return asked.node in here and asked.job not in here
-
-
 @verb(RESTART)
 def restart(asked: Namespace) -> None:
     _send(asked, RestartWanted(own_name()), "the round ends, and the next begins")
@@ -112,8 +99,6 @@ def restart(asked: Namespace) -> None:
 
 @verb(SCALE)
 def scale(asked: Namespace) -> None:
-    if RANGE.fullmatch(asked.job) and not RANGE.fullmatch(asked.nodes):
-        asked.job, asked.nodes = asked.nodes, asked.job  # The old order.
     least, most = values.nodes(asked.nodes)
     if most > COUNT_MOST:
         raise UsageError(f"{most} nodes are too many", f"at most {COUNT_MOST}")
