@@ -6,21 +6,14 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import Literal
 
-import msgspec
 import pytest
 
 from holdfast.cli.slurm import sort, submission
-from holdfast.core.node_io import Told
 from holdfast.core.protocol.errors import UsageError
-from holdfast.core.protocol.messages import CloseJob, RunRound
-from holdfast.core.protocol.model import Assignment, Endpoint, Outcome, Ranks
-from holdfast.observe.journal import NodeStep
 
 RunHoldfast = Callable[..., "CompletedProcess[str]"]
 PROGRAM = ("--", "train.py")
-Verdict = Literal["succeeded", "failed"]
 
 
 def test_a_dry_run_prints_the_script_and_makes_nothing(
@@ -190,9 +183,7 @@ SBATCH = """
 folder=$(dirname $2)
 printf 'a line\\nholdfast: said by all\\n' > $folder/7_0.out
 printf 'another line\\nholdfast: said by all\\nwithout an end' > $folder/7_1.out
-mkdir $folder/logs/one $folder/logs/two
-cp journal-one $folder/logs/one/journal.jsonl
-cp journal-two $folder/logs/two/journal.jsonl
+cp outcome $folder/over
 echo 7
 """
 SQUEUE = """
@@ -202,22 +193,15 @@ printf '7_0|RUNNING|n1|None\\n7_1|RUNNING|n2|None\\n'
 """
 
 
-def journal(host: str, place: int, verdict: Verdict, status: int) -> str:
-    ranks, master = (Ranks(0, place, place),), Endpoint("n1", 29500)
-    runs = RunRound(Assignment(1, 0, place, 2, 2, 2, ranks, master))
-    told = (runs, CloseJob(Outcome(verdict, "it is over", status)))
-    steps = [NodeStep(n, n, Told(message), []) for n, message in enumerate(told, 1)]
-    return "".join(msgspec.json.encode(line).decode() + "\n" for line in ({"host": host}, *steps))
-
-
-@pytest.mark.parametrize(("verdict", "status"), [("succeeded", 0), ("failed", 1)])
+@pytest.mark.parametrize(
+    ("verdict", "status"), [("succeeded", 0), ("failed", 1), ("not_formed", 3)]
+)
 def test_a_job_is_followed_to_its_end_and_ends_as_it_did(
-    run_holdfast: RunHoldfast, tmp_path: Path, verdict: Verdict, status: int
+    run_holdfast: RunHoldfast, tmp_path: Path, verdict: str, status: int
 ) -> None:
     stub(tmp_path / "bin", "sbatch", SBATCH)
     stub(tmp_path / "bin", "squeue", SQUEUE)
-    (tmp_path / "journal-one").write_text(journal("n1", 0, verdict, status))
-    (tmp_path / "journal-two").write_text(journal("n2", 1, verdict, status))
+    (tmp_path / "outcome").write_text(f"{verdict}: it is over\n")
     words = ("slurm", "submit", "--nodes=2", *PROGRAM)
     done = run_holdfast(*words, cwd=tmp_path, env={"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"})
     assert done.returncode == status
@@ -229,7 +213,6 @@ def test_a_job_is_followed_to_its_end_and_ends_as_it_did(
     ]
     assert [line for line in done.stderr.splitlines() if "submitted" not in line] == [
         "holdfast: 7_0 on n1, 7_1 on n2: running",
-        "holdfast: round 1: 2 nodes: n1, n2",
         "holdfast: 7_0, 7_1: no longer in the queue",
         f"holdfast: job 7 {verdict}: it is over",
     ]
@@ -255,13 +238,13 @@ def test_a_job_that_slurm_has_forgotten_is_found_where_it_was_submitted(
     for name in ("scontrol", "squeue"):
         stub(tmp_path / "bin", name, unknown)
     environment = {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"}
-    logs = tmp_path / "holdfast-jobs" / "7" / "logs" / "one"
+    folder = tmp_path / "holdfast-jobs" / "7"
     done = run_holdfast("slurm", "follow", "7", cwd=tmp_path, env=environment)
     assert done.returncode == 2
     assert "Slurm does not know job 7" in done.stderr
-    logs.mkdir(parents=True)
-    (tmp_path / "holdfast-jobs" / "7" / "token").touch()
-    (logs / "journal.jsonl").write_text(journal("n1", 0, "succeeded", 0))
+    folder.mkdir(parents=True)
+    (folder / "token").touch()
+    (folder / "over").write_text("succeeded: it is over\n")
     done = run_holdfast("slurm", "follow", "7", cwd=tmp_path, env=environment)
     assert done.stderr == "holdfast: job 7 succeeded: it is over\n"
     assert done.returncode == 0

@@ -3,7 +3,7 @@
 Rules
 1. Slurm's controller is asked rarely: soon after something changed, then less and less often, up to
    once in `ASK_EVERY_S`. The job's own folder is read every `LOOK_EVERY_S`, as `tail -f`
-   does, without requests.
+   does, without requests. How the job ended is in a file there, which its agents write.
 2. Lines are passed on whole, each with its element. Equal lines of several agents are passed on
    once; they are all in the files.
 3. Following decides nothing: Ctrl-C, a lost terminal or an absent controller end or
@@ -20,17 +20,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast.cli import slurm_commands
-from holdfast.cli.slurm_roll import Roll
 from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.bounds import clean
 from holdfast.placement import slurm_queue
-from holdfast.placement.slurm_batch import LOGS
+from holdfast.placement.slurm_batch import OVER_MARK
 
 ASK_EVERY_S = 30.0
 ASK_FIRST_S = 1.0
+ASK_AFTER_NEWS_S = 5.0
+"""After a line of an agent: it may be about a node that comes or goes."""
 LOOK_EVERY_S = 0.25
 """How often the job's files are read: other machines write them, so the kernel may not notify."""
 OWN_WORDS = b"holdfast: "
+STATUSES = {"succeeded": exit_status.SUCCEEDED, "not_formed": exit_status.NOT_FORMED}
+"""By the first word of the outcome file; any other is a failure."""
 SAME_FOR_S = 60.0
 """How long an equal line of an agent is not passed on again."""
 MOST_AT_ONCE = 1 << 20
@@ -79,7 +82,6 @@ class Follower:
     def __init__(self, number: str, folder: str, from_the_start: bool) -> None:
         self.number = number
         self.folder = Path(folder)
-        self.roll = Roll()
         self._from_the_start = from_the_start
         self._files: dict[Path, GrowingFile] = {}
         self._elements: list[slurm_queue.Element] = []
@@ -128,22 +130,14 @@ class Follower:
     # --- the folder -------------------------------------------------------------------------
 
     def _read(self, last: bool = False) -> None:
-        """Pass on new output in every file, and the nodes' news from the journals."""
+        """Pass on new output in every file."""
         for path in sorted(self.folder.glob("*.out")):
-            file = self._file(path, skip=not self._from_the_start)
-            self._print(path.stem, file, last)
-        for path in sorted(self.folder.glob(f"{LOGS}/*/journal.jsonl")):
-            for line in self.roll.read(str(path), self._file(path, skip=False).lines()):
-                say(line)
-                self._ask_at = min(self._ask_at, time.monotonic() + ASK_FIRST_S)
+            if path not in self._files:
+                self._files[path] = GrowingFile(path)
+                if not self._from_the_start:
+                    self._files[path].skip_to_the_last(SHOWN_BYTES)
+            self._print(path.stem, self._files[path], last)
         self._from_the_start = True
-
-    def _file(self, path: Path, skip: bool) -> GrowingFile:
-        if path not in self._files:
-            file = self._files[path] = GrowingFile(path)
-            if skip:
-                file.skip_to_the_last(SHOWN_BYTES)
-        return self._files[path]
 
     def _print(self, name: str, file: GrowingFile, last: bool) -> None:
         prefix = f"{name}: ".encode()
@@ -151,6 +145,8 @@ class Follower:
         told = (prefix + line + b"\n" for line in lines if self._is_new(line))
         sys.stdout.buffer.write(b"".join(told))
         sys.stdout.buffer.flush()
+        if any(line.startswith(OWN_WORDS) for line in lines):
+            self._ask_at = min(self._ask_at, time.monotonic() + ASK_AFTER_NEWS_S)
 
     def _is_new(self, line: bytes) -> bool:
         """Whether the line was not passed on recently; a program's output always is new."""
@@ -167,12 +163,13 @@ class Follower:
         time.sleep(min(max(self._ask_at - time.monotonic(), 0.0), LOOK_EVERY_S))
 
     def _end(self) -> int:
-        outcome = self.roll.outcome
-        if outcome is None:
+        try:
+            outcome = (self.folder / OVER_MARK).read_text(errors="replace").strip()
+        except OSError:
             say(f"job {self.number} has ended, but no node recorded how")
             return exit_status.FAILED
-        say(f"job {self.number} {outcome.verdict}: {outcome.reason}")
-        return outcome.exit_status
+        say(f"job {self.number} {outcome}")
+        return STATUSES.get(outcome.partition(":")[0], exit_status.FAILED)
 
 
 def follow_job(number: str, folder: str, from_the_start: bool = True) -> int:
