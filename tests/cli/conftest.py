@@ -24,6 +24,33 @@ def call_holdfast(capsys: pytest.CaptureFixture[str]) -> Call:
     return call
 
 
+FILES = {
+    "train.py": "",
+    "empty/notes.txt": "",
+    "runnable/__main__.py": "",
+    "package/__init__.py": "",
+    "package/train.py": "",
+    "package/sub/__init__.py": "",
+    "package/sub/__main__.py": "",
+    "growing/__init__.py": "__path__ = ['elsewhere']",
+    "spread/train.py": "",
+    "data.txt": "",
+}
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder: with files, packages and a command."""
+    for name, text in FILES.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_text(text)
+    (tmp_path / "tool").write_text("#!/bin/sh\n")
+    (tmp_path / "tool").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 @pytest.fixture
 def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An installed package that registers what users can plug in."""

@@ -99,13 +99,5 @@ def test_times_are_read_as_they_are_written(text: str, length: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "-3s", "0s", "1/0s", "3 weeks"])
 def test_what_is_no_time_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="invalid duration"):
+    with pytest.raises(UsageError):
         interval(text)
-
-
-def test_at_least_one_fault_has_to_be_chosen(call_holdfast: Run) -> None:
-    told = call_holdfast("chaos", NAME)
-    assert (told.returncode, told.stderr.splitlines()[0]) == (
-        2,
-        "holdfast: choose at least one fault",
-    )

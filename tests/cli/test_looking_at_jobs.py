@@ -115,26 +115,15 @@ def test_events_are_followed_to_the_end_of_the_job(
 
 
 @pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        (("status", "no-such-job-here"), "holdfast: no job"),
-        (("status", "one", "two"), "holdfast: unexpected argument: 'two'"),
-        (("status", "--no-such-option"), "holdfast: "),
-        (("drain",), "holdfast: the following arguments are required: NODE"),
-        (("stop", "no-such-job-here"), "holdfast: no job"),
-        (("top", "no-such-job-here"), "holdfast: `holdfast top` needs a terminal"),
-        (("status", "--rdzv-endpoint", "127.0.0.1:1"), "holdfast: 127.0.0.1:1 refused"),
-        (("status", "--rdzv-endpoint", "x:y:z"), "holdfast: "),
-    ],
+    "words",
+    [("status", "no-such-job"), ("stop", "no-such-job"), ("status", "--rdzv-endpoint=[::1]:1")],
 )
-def test_a_mistake_is_said_in_a_line(
-    words: tuple[str, ...], complaint: str, call_holdfast: Run
+def test_a_job_that_is_not_there_is_said_in_a_line(
+    words: tuple[str, ...], call_holdfast: Run
 ) -> None:
     told = call_holdfast(*words)
-    assert told.returncode in (1, 2)
-    assert told.stdout == ""
-    assert told.stderr.startswith(complaint), told.stderr
-    assert "Traceback" not in told.stderr
+    assert (told.returncode, told.stdout) == (1, "")
+    assert len(told.stderr.splitlines()) == 1
 
 
 def test_top_draws_every_worker_and_leaves_the_terminal_as_it_was(
@@ -189,23 +178,6 @@ def test_top_heeds_keys_and_stays_with_the_verdict_when_the_job_ends(
     assert status == 0
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ((), "the following arguments are required: N|MIN:MAX"),
-        (("0",), "0 is not a number of nodes"),
-        (("4:2",), "'4:2' has the larger number first"),
-        (("many",), "'many' is neither N nor MIN:MAX"),
-        (("1:9999999",), "9999999 nodes are too many"),
-    ],
-)
-def test_a_number_of_nodes_that_makes_no_sense_is_refused(
-    words: tuple[str, ...], said: str, call_holdfast: Run
-) -> None:
-    told = call_holdfast("scale", *words)
-    assert (told.returncode, told.stderr.splitlines()[0]) == (2, f"holdfast: {said}")
-
-
 SAVER = """
 import sys, time
 import holdfast
@@ -248,11 +220,3 @@ def test_a_program_that_does_not_ask_cannot_be_asked_to_save(
     told = run_holdfast("save", NAME)
     assert told.returncode == 1
     assert "no worker of this job looks at holdfast.draining()" in told.stderr
-
-
-def test_a_time_to_save_that_is_none_is_refused(call_holdfast: Run) -> None:
-    told = call_holdfast("save", "--within", "soon")
-    assert (told.returncode, told.stderr.splitlines()[0]) == (
-        2,
-        "holdfast: invalid duration: 'soon'",
-    )

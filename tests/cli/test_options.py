@@ -344,6 +344,37 @@ def test_empty_lists_filter_nothing() -> None:
     assert config == JobConfig(run_id=config.run_id, program=config.program)
 
 
+# --- what other packages register -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("option", "known"),
+    [
+        ("--rdzv-backend", ("etcd", "blackboard")),
+        ("--event-log-handler", ("null", "parchment")),
+        ("--logs-specs", ("recorder",)),
+    ],
+)
+def test_a_name_that_is_not_registered_is_answered_with_those_that_are(
+    option: str, known: tuple[str, ...]
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse(option, "unheard-of")
+    assert "'unheard-of'" in refused.value.message
+    assert all(name in refused.value.hint for name in known)
+
+
+def test_a_handler_for_torchrun_is_no_backend() -> None:
+    with pytest.raises(UsageError) as refused:
+        parse("--rdzv-backend=carrier-pigeon")
+    assert "holdfast.registers" in refused.value.hint
+
+
+def test_a_name_that_cannot_be_shown_is_refused() -> None:
+    with pytest.raises(UsageError):
+        parse("--role=a\nb")
+
+
 # --- anything at all ----------------------------------------------------------------------
 
 NAMES = [f"--{name}" for name in BY_NAME] + ["-m", "-r", "-t", "--", "-h", "train.py", "-"]

@@ -60,7 +60,7 @@ def new_folder(base: str, name: str) -> str:
     folder = os.path.abspath(os.path.join(base, f"{name}-{stamp}-{secrets.token_hex(2)}"))
     if set(folder) & set("%\\") or not folder.isprintable():
         raise UsageError(
-            f"--folder: {folder!r} has characters that Slurm does not accept in a path",
+            f"--folder: {base!r} has characters that Slurm does not accept in a path",
             "choose a path without % and \\ in it",
         )
     return folder
