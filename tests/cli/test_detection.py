@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.cli import sentences
 from holdfast.cli.options import ParsedRun, parse_run
 from holdfast.core.protocol.errors import UsageError
 from holdfast.placement.schedulers import SCHEDULERS
@@ -193,14 +194,14 @@ def test_an_indexed_job_runs_alone_until_the_number_of_nodes_is_said() -> None:
 def test_a_rank_that_is_not_the_schedulers_is_doubted() -> None:
     """As `sbatch` makes of `srun holdfast run --node-rank $SLURM_NODEID`: 0, on every node."""
     words = ("--node-rank=0", "--master-addr=n1")
-    doubt = "--node-rank says that this is node 0, but SLURM_NODEID says 2"
-    assert any(note.startswith(doubt) for note in run(*words, **SLURM).notes)
-    assert not any(doubt in note for note in run(*words, **SLURM | {"SLURM_NODEID": "0"}).notes)
+    doubt = sentences.not_the_schedulers_rank("--node-rank", 0, "SLURM_NODEID", 2)
+    assert doubt in run(*words, **SLURM).notes
+    assert doubt not in run(*words, **SLURM | {"SLURM_NODEID": "0"}).notes
 
 
 def test_more_workers_than_cpus_of_the_step_are_doubted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3})
-    assert "8 workers share 1 CPU, all that srun lets this node use" in run(**SLURM).notes[1]
+    assert run(**SLURM).notes == (LINE, sentences.few_cpus(8, 1))
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
     assert run(**SLURM).notes == (LINE,)
 

@@ -38,22 +38,6 @@ def test_times_that_do_not_fit_together_are_a_finding(run_holdfast) -> None:
     assert "error: a heartbeat every 5 s does not fit a lease of 1 s" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--no-such-option",), "there is no option --no-such-option"),
-        (("--shared",), "argument --shared: expected one argument"),
-        (("--shared", "here"), "--shared needs the full path of a folder"),
-        (("--shared", "/tmp"), "--shared is about several nodes"),
-    ],
-)
-def test_a_mistake_is_one_sentence(call_holdfast, words: tuple[str, ...], said: str) -> None:
-    done = call_holdfast("doctor", *words)
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert done.stdout == ""
-
-
 def test_an_endpoint_that_means_nothing_is_said_at_once(run_holdfast) -> None:
     done = run_holdfast("doctor", "--nnodes=2", "--rdzv-endpoint=no-such-host.invalid:29400")
     assert done.returncode == 1

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.cli import sentences
+
 from ..free_ports import free_port
 from ..waiting import until
 
@@ -49,6 +51,12 @@ def status(run_holdfast: Run, *words: str) -> dict[str, object]:
     return json.loads(told.stdout) if told.returncode == 0 else {}
 
 
+def ended_by(run_holdfast: Run) -> set[str]:
+    """By what the rounds of the job have ended."""
+    seen = status(run_holdfast, NAME)
+    return {one["ended_by"] for one in seen["interruptions"]}  # type: ignore[attr-defined]
+
+
 def job_is(run_holdfast: Run, **wanted: object) -> None:
     def look() -> bool:
         seen = status(run_holdfast, NAME)
@@ -78,23 +86,21 @@ def test_a_job_is_seen_restarted_drained_and_stopped(
     names = [node["name"] for node in seen["nodes"]]  # type: ignore[attr-defined]
     other = next(name for name in names if name != seen["coordinator"])
     unknown = run_holdfast("drain", NAME, "nowhere")
-    assert (unknown.returncode, unknown.stderr) == (1, "holdfast: no node is called nowhere\n")
+    assert (unknown.returncode, unknown.stdout) == (1, "")
+    assert "nowhere" in unknown.stderr
     assert run_holdfast("drain", NAME, other).returncode == 0
     job_is(run_holdfast, stage="running", node_count=1, ranks=1)
 
-    told = run_holdfast("events", NAME).stdout
-    assert "asked for a restart" in told
-    assert "re-forming, not counted against --max-restarts" in told
-    assert "asked it to leave" in told
+    assert ended_by(run_holdfast) >= {"asked", "drain"}
     assert run_holdfast("stop", NAME).returncode == 0
     assert sorted(agent.wait(60) for agent in agents) == [143, 143]
     gone = run_holdfast("status", NAME)
     assert gone.returncode == 0
-    assert gone.stdout.startswith(f"{NAME} has ended: interrupted after ")
+    assert NAME in gone.stdout
     assert status(run_holdfast, NAME)["verdict"] == "interrupted"
-    assert "asked it to leave" in run_holdfast("events", NAME).stdout
+    assert run_holdfast("events", NAME).stdout
     late = run_holdfast("stop", NAME)
-    assert (late.returncode, late.stderr.startswith(f"holdfast: {NAME} has ended")) == (1, True)
+    assert (late.returncode, late.stdout) == (1, "")
 
 
 def test_events_are_followed_to_the_end_of_the_job(
@@ -207,7 +213,7 @@ def test_all_workers_save_on_request_and_go_on(
                 assert len(lines) == 2 * time
                 assert len(set(lines)) == time
                 assert lines[-1].endswith(" False")
-                assert f"have saved step {lines[-1].split()[0]}, and go on" in told.stdout
+                assert told.stdout.endswith(f"{sentences.saved(int(lines[-1].split()[0]))}\n")
             job_is(run_holdfast, stage="running", round=1)
         finally:
             agent.terminate()
@@ -219,4 +225,4 @@ def test_a_program_that_does_not_ask_cannot_be_asked_to_save(
     job_is(run_holdfast, stage="running", ranks=2)
     told = run_holdfast("save", NAME)
     assert told.returncode == 1
-    assert "no worker of this job looks at holdfast.draining()" in told.stderr
+    assert told.stderr == f"holdfast: {sentences.nobody_asks_to_save()}\n"

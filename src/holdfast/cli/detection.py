@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from holdfast.cli import values
+from holdfast.cli import sentences, values
 from holdfast.cli.option_sources import OptionText, Precedence, is_on
 from holdfast.core.policy.config import (
     DEFAULT_PORT,
@@ -210,22 +210,17 @@ def _another_rank(detected: Detected, config: JobConfig) -> Iterator[str]:
     ):
         return
     if placement.rank not in (None, config.node_rank):
-        yield (
-            f"{given.source} says that this is node {config.node_rank}, but "
-            f"{placement.sources['rank']} says {placement.rank}; did the batch script fill it in, "
-            "so that all nodes got the same?"
+        variable = placement.sources["rank"]
+        yield sentences.not_the_schedulers_rank(
+            given.source, config.node_rank, variable, placement.rank
         )
 
 
 def _few_cpus(placement: Placement, config: JobConfig) -> Iterator[str]:
     """Slurm gives a task one CPU, unless srun has an option of its own."""
     usable = len(os.sched_getaffinity(0))
-    cpus = "1 CPU" if usable == 1 else f"{usable} CPUs"
     if placement.scheduler == "Slurm" and placement.run_id and config.slots > usable:
-        yield (
-            f"{config.slots} workers share {cpus}, all that srun lets this node use; "
-            "for more, give srun --cpus-per-task=N (sbatch's is not passed on)"
-        )
+        yield sentences.few_cpus(config.slots, usable)
 
 
 def _by(options: Mapping[str, OptionText], name: str) -> str:

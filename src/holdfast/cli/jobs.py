@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.cli import sentences
 from holdfast.cli.journal_search import Candidate, candidates
 from holdfast.cli.verbs import VerbParser, verb
 from holdfast.core.node_io import Finish, Told
@@ -190,17 +191,15 @@ def _look_into(path: Path) -> tuple[Assignment | None, Outcome | None]:
 
 
 def in_words(one: ListedJob) -> str:
-    """ "nightly has ended: failed after 12 s, …; report: holdfast report nightly" """
+    """How a job ended, in a sentence."""
     name = clean(shlex.quote(one.name))
-    after = "in" if one.state == "succeeded" else "after"
-    facts = ", ".join(filter(None, (f"{one.state} {after} {length(one.seconds)}", ending(one))))
-    return f"{name} has ended: {facts}; report: holdfast report {name}"
+    return sentences.ended(name, one.state, length(one.seconds), ending(one))
 
 
 def render(found: list[ListedJob], width: int | None = None) -> str:
     """A table; the last column is as wide as it is, or cut where a line has to fit."""
     if not found:
-        return "no job of yours runs on this machine, and none has left a journal\n"
+        return f"{sentences.no_jobs()}\n"
     rows = [("NAME", "STATE", "STARTED", "TIME", "NODES", "RANKS", "END"), *map(_row, found)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from holdfast.admin.client import AdminClient, AdminError
-from holdfast.cli import values
+from holdfast.cli import sentences, values
 from holdfast.cli.job_connection import connect, job_parser, own_name
 from holdfast.cli.status import events_after
 from holdfast.cli.verbs import verb
@@ -31,10 +31,8 @@ SAVE_MOST_S = 86_400.0
 LOOK_EVERY_S = 1.0
 """How often the remaining nodes are counted, without other news."""
 NOT_SAVED: dict[SaveStage, str] = {
-    "nobody looks": "no worker of this job looks at holdfast.draining(), so none can be asked to"
-    " save: see docs/guides/asked-to-leave.md",
-    "given up": "not all workers asked, or came to a common step, in time, so nobody has saved;"
-    " --within gives them more",
+    "nobody looks": sentences.nobody_asks_to_save(),
+    "given up": sentences.save_given_up(),
 }
 
 DRAIN = job_parser(
@@ -88,13 +86,13 @@ def drain(asked: Namespace) -> None:
             if isinstance(answer, NotKnown):
                 raise AdminError(answer.reason)
         if job.missing:
-            raise AdminError(f"{asked.node} does not answer; it may be gone already")
-    print(f"{asked.node} was asked to leave; `holdfast events --follow` shows how it goes")
+            raise AdminError(sentences.does_not_answer(asked.node))
+    print(sentences.leaves_soon(asked.node))
 
 
 @verb(RESTART)
 def restart(asked: Namespace) -> None:
-    _send(asked, RestartWanted(own_name()), "the round ends, and the next begins")
+    _send(asked, RestartWanted(own_name()), sentences.round_restarts())
 
 
 @verb(SCALE)
@@ -104,7 +102,7 @@ def scale(asked: Namespace) -> None:
         raise UsageError(f"{most} nodes are too many", f"at most {COUNT_MOST}")
     with connect(asked) as job:
         job.ask_coordinator(ScaleWanted(least, most, own_name()))
-    print(f"the job has {rounds.between(least, most)} from now on")
+    print(sentences.scaled(rounds.between(least, most)))
 
 
 @verb(SAVE)
@@ -114,12 +112,11 @@ def save(asked: Namespace) -> None:
     with connect(asked) as job:
         *_, (_, last) = [(None, 0), *events_after(job, 0)]
         job.ask_coordinator(SaveWanted(own_name(), asked.within))
-        print("all workers are asked to save; waiting until they have", flush=True)
+        print(sentences.save_begins(), flush=True)
         told = _saved(job, last)
     if told.stage != "saved":
         raise AdminError(NOT_SAVED[told.stage])
-    at = f" step {told.step:,}" if told.step is not None else ""
-    print(f"all workers that ask have saved{at}, and go on")
+    print(sentences.saved(told.step))
 
 
 def _saved(job: AdminClient, last: int) -> SaveTold:
@@ -129,12 +126,11 @@ def _saved(job: AdminClient, last: int) -> SaveTold:
         told = job.ask_coordinator(JobAsked())
         save = told.save if isinstance(told, JobTold) and told.stage == "running" else None
         if save is None or (number and save.number != number):
-            raise AdminError("the round ended before all had saved; `holdfast events` says why")
+            raise AdminError(sentences.round_ended_before_saving())
         number = save.number
         if save.stage not in ("agreeing", "saving"):
             return save
-        words = "waiting for a common step" if save.step is None else f"saving step {save.step:,}"
-        words += f", {save.nodes_left} node{'' if save.nodes_left == 1 else 's'} left"
+        words = sentences.save_goes_on(save.step, save.nodes_left)
         if words != shown:
             shown = words
             print(words, flush=True)
@@ -144,7 +140,7 @@ def _saved(job: AdminClient, last: int) -> SaveTold:
 
 @verb(STOP)
 def stop(asked: Namespace) -> None:
-    _send(asked, StopWanted(own_name()), "the job ends; its workers have their grace")
+    _send(asked, StopWanted(own_name()), sentences.job_stops())
 
 
 def _send(asked: Namespace, command: RestartWanted | StopWanted, words: str) -> None:

@@ -32,7 +32,7 @@ from typing import Any, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.cli import detection, option_sources, rendezvous
+from holdfast.cli import detection, option_sources, rendezvous, sentences
 from holdfast.cli.detection import Detected
 from holdfast.cli.option_sources import OptionText, Precedence
 from holdfast.cli.table import BY_NAME, BY_SHORT, UNCHANGED, Option
@@ -307,5 +307,4 @@ def _silent_console(config: JobConfig) -> tuple[str, ...]:
     shown = config.output.local_ranks_filter
     if shown is None or any(rank < config.slots for rank in shown):
         return ()
-    last = config.slots - 1
-    return (f"--local-ranks-filter: no worker of this node is shown (local ranks: 0 to {last})",)
+    return (sentences.nobody_shown(config.slots),)

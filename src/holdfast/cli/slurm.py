@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
+from holdfast.cli import sentences
 from holdfast.cli.verbs import VerbParser, ending_of, with_dashes
 from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.errors import UsageError
@@ -125,7 +126,7 @@ def submit(words: Sequence[str]) -> int:
     slurm_commands.require("sbatch")
     slurm_commands.make_folder(job)
     number = slurm_commands.submit(job)
-    print(f"holdfast: submitted job {number}; its folder is {job.folder}", file=sys.stderr)
+    print(f"holdfast: {sentences.submitted(number, job.folder)}", file=sys.stderr)
     if request.ours.no_follow:
         print(f"hint: holdfast slurm follow {number}", file=sys.stderr)
         return exit_status.SUCCEEDED

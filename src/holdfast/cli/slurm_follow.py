@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast.cli import slurm_commands
+from holdfast.cli import sentences, slurm_commands
 from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.bounds import clean
 from holdfast.placement import slurm_queue
@@ -112,7 +112,7 @@ class Follower:
             now = slurm_commands.queue(self.number)
         except slurm_commands.SlurmSilent as error:
             if not slurm_commands.is_forgotten(error):
-                say(f"Slurm does not answer ({error}); the job goes on without it")
+                say(sentences.slurm_is_silent(str(error)))
                 self._plan(changed=False)
                 return True
             now = []
@@ -166,9 +166,9 @@ class Follower:
         try:
             outcome = (self.folder / OVER_MARK).read_text(errors="replace").strip()
         except OSError:
-            say(f"job {self.number} has ended, but no node recorded how")
+            say(sentences.ended_unrecorded(self.number))
             return exit_status.FAILED
-        say(f"job {self.number} {outcome}")
+        say(sentences.ended_as(self.number, outcome))
         return STATUSES.get(outcome.partition(":")[0], exit_status.FAILED)
 
 
@@ -177,7 +177,7 @@ def follow_job(number: str, folder: str, from_the_start: bool = True) -> int:
     try:
         return Follower(number, folder, from_the_start).run()
     except KeyboardInterrupt:
-        say(f"job {number} goes on; you only stopped following it")
+        say(sentences.no_longer_followed(number))
         print(f"hint: holdfast slurm follow {number}  (come back)", file=sys.stderr)
         print(f"hint: scancel {number}  (cancel it)", file=sys.stderr)
         return exit_status.BY_SIGNAL + signal.SIGINT
