@@ -6,25 +6,33 @@ Rules
    does, without requests. How the job ended is in a file there, which its agents write.
 2. Lines are passed on whole, each with its element. Equal lines of several agents are passed on
    once; they are all in the files.
-3. Following decides nothing: Ctrl-C, a lost terminal or an absent controller end or
+3. Slurm is queried in formats that have been the same for many releases. No secret reaches it: it
+   would keep the submitter's environment.
+4. Following decides nothing: Ctrl-C, a lost terminal or an absent controller end or
    delay the following, never the job.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from holdfast.cli import sentences, slurm_commands
+from holdfast.cli import sentences
 from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.bounds import clean
 from holdfast.placement import slurm_queue
 from holdfast.placement.slurm_batch import OVER_MARK
 
+TOKEN_VARIABLE = "HOLDFAST_TOKEN"
+UNKNOWN_JOB = 1
+ANSWER_S = 60.0
+"""For one command of Slurm's: a busy controller may take half a minute."""
 ASK_EVERY_S = 30.0
 ASK_FIRST_S = 1.0
 ASK_AFTER_NEWS_S = 5.0
@@ -39,6 +47,14 @@ SAME_FOR_S = 60.0
 MOST_AT_ONCE = 1 << 20
 SHOWN_BYTES = 4096
 """The most earlier output that is shown."""
+
+
+class SlurmSilent(Exception):
+    """A command of Slurm's did not answer, or said no. It may work a little later."""
+
+    def __init__(self, words: str, status: int | None = None) -> None:
+        super().__init__(words)
+        self.status = status
 
 
 class GrowingFile:
@@ -109,9 +125,9 @@ class Follower:
         if time.monotonic() < self._ask_at:
             return True
         try:
-            now = slurm_commands.queue(self.number)
-        except slurm_commands.SlurmSilent as error:
-            if not slurm_commands.is_forgotten(error):
+            now = _queue(self.number)
+        except SlurmSilent as error:
+            if not _is_forgotten(error):
                 say(sentences.slurm_is_silent(str(error)))
                 self._plan(changed=False)
                 return True
@@ -185,3 +201,49 @@ def follow_job(number: str, folder: str, from_the_start: bool = True) -> int:
 
 def say(line: str) -> None:
     print(f"holdfast: {clean(line)}", file=sys.stderr, flush=True)
+
+
+def _queue(number: str) -> list[slurm_queue.Element]:
+    """The present states of a job's elements. Raises `SlurmSilent`."""
+    said = ask_slurm(
+        [
+            "squeue",
+            "--noheader",
+            "--array",
+            f"--jobs={number}",
+            f"--format={slurm_queue.SQUEUE_FORMAT}",
+        ]
+    )
+    return slurm_queue.read_queue(said)
+
+
+def _is_forgotten(error: SlurmSilent) -> bool:
+    """Whether Slurm answered that there is no such job: it ended some time ago."""
+    return error.status == UNKNOWN_JOB and "job id" in str(error).lower()
+
+
+def ask_slurm(command: Sequence[str]) -> str:
+    """The output of a command. Raises `SlurmSilent`."""
+    environment = {k: v for k, v in os.environ.items() if k != TOKEN_VARIABLE}
+    try:
+        done = subprocess.run(
+            command,
+            check=False,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+            timeout=ANSWER_S,
+            env=environment,
+        )
+    except subprocess.TimeoutExpired:
+        raise SlurmSilent(f"{command[0]} has not answered for {ANSWER_S:g} s") from None
+    if done.returncode != 0:
+        words = _first_line(done.stderr) or f"{command[0]} ended with status {done.returncode}"
+        raise SlurmSilent(words, done.returncode)
+    return done.stdout
+
+
+def _first_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return re.sub(r"^\w+: error: ", "", lines[0]) if lines else ""
