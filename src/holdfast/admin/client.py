@@ -80,6 +80,9 @@ class LocalAgent(Struct):
 
     run_id: str
     node: str = ""
+    nodes: int = 0
+    ranks: int = 0
+    """Of its present round."""
     is_open: bool = False
     """Whether its job is the one that was asked for; a descriptor comes along then."""
     problem: str = ""

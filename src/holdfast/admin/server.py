@@ -62,8 +62,10 @@ class AdminServer:
         self._when_loaded(lambda: give(self._open(peer, message)))
 
     def _open(self, peer: LocalPeer, message: dict[str, Any]) -> bytes | Answer:
-        run_id = self.engine.config.run_id
+        run_id, round_here = self.engine.config.run_id, self.engine.state.assignment
         answer = {"run_id": run_id, "node": self.engine.node, "is_open": False}
+        if round_here is not None:
+            answer |= {"nodes": round_here.group_size, "ranks": round_here.world_size}
         if message.get(ADMIN_SESSION) != run_id or self._sessions is None:
             return msgspec.json.encode(answer)
         try:
