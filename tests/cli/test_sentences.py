@@ -38,8 +38,8 @@ WORDS: list[tuple[Callable[[], object], object]] = [
     (
         lambda: said.not_the_schedulers_rank("--node-rank", 0, "SLURM_NODEID", 2),
         (
-            "--node-rank says that this is node 0, but SLURM_NODEID says 2; did the batch script fill "
-            "it in, so that all nodes got the same?"
+            "--node-rank says that this is node 0, but SLURM_NODEID says 2; did the batch script "
+            "fill it in, so that all nodes got the same?"
         ),
     ),
     (
@@ -67,8 +67,8 @@ WORDS: list[tuple[Callable[[], object], object]] = [
     (
         lambda: said.reachable_dashboard("::"),
         (
-            "--dashboard-host ::: every host that reaches this one can open the dashboard; the key in "
-            "its link protects it, and crosses the network unencrypted; prefer ssh -L"
+            "--dashboard-host ::: every host that reaches this one can open the dashboard; the key "
+            "in its link protects it, and crosses the network unencrypted; prefer ssh -L"
         ),
     ),
     (
@@ -116,8 +116,8 @@ WORDS: list[tuple[Callable[[], object], object]] = [
     (
         said.save_given_up,
         (
-            "not all workers asked, or came to a common step, in time, so nobody has saved; --within "
-            "gives them more"
+            "not all workers asked, or came to a common step, in time, so nobody has saved; "
+            "--within gives them more"
         ),
     ),
     (

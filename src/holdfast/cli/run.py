@@ -59,7 +59,7 @@ def run(words: list[str]) -> int:
             raise
         from holdfast.cli.sentences import out_of_descriptors
 
-        problem, hint = out_of_descriptors(error.strerror)
+        problem, hint = out_of_descriptors(os.strerror(error.errno))
         print(f"holdfast: {problem}\nhint: {hint}", file=sys.stderr)
         return exit_status.FAILED
     finally:
