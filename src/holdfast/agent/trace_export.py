@@ -7,7 +7,7 @@ Rules
 2. Where, how and how much is sent is the SDK's matter, and that of its own variables: among them
    OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_HEADERS, OTEL_SERVICE_NAME, OTEL_TRACES_SAMPLER.
 3. A trace that was begun elsewhere goes on here: TRACEPARENT.
-4. Whatever goes wrong is said once, and the job goes on.
+4. A problem is reported once, and the job goes on.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class TraceExport:
         self._lane.do(lambda: True, self._settle)
 
     def say_if_given_up(self) -> None:
-        """Nobody waits for the rest any more."""
+        """Call when the wait for the rest is over."""
         if not self._is_settled:
             self._on_problem("not all spans could be sent before the agent ended")
 

@@ -66,7 +66,7 @@ PARSER.add_argument(
     type=interval,
     metavar="EVERY",
     help="SIGKILL to an agent, never to that of the coordinator's node if others are there; "
-    "whoever started it has to start it again",
+    "it has to be started again from outside",
 )
 PARSER.add_argument("--for", dest="length", type=duration, default=60.0, metavar="TIME",
                     help="how long [1m]")  # fmt: skip

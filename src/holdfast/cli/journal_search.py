@@ -3,7 +3,7 @@
 Rules
 1. A file is a journal. A folder stands for the journals below it. Anything else is the name of a
    run, searched for among the last runs of this user (`processes.output.run_folders`), and in
-   folders of this user alone. Anybody can leave a folder there, with a false story, or
+   folders of this user alone: others can leave a folder there, with a false story, or
    with a pipe in place of a journal.
 2. Journals of one run id belong together if their times overlap: a name may be used again.
 3. Of several jobs, the last one is taken, and the others are named.

@@ -1,4 +1,4 @@
-"""Warnings about a job's protection: who can join, and who can read."""
+"""Warnings about a job's protection: its token, its keys, its dashboard."""
 
 from __future__ import annotations
 
