@@ -232,10 +232,3 @@ def statement(options: Mapping[str, OptionText], name: str) -> OptionText | None
     """The source of a setting; of an endpoint without one, the source of the master."""
     names = SAYS_WHERE if name == "rdzv-endpoint" else (name,)
     return next((options[one] for one in names if one in options), None)
-
-
-def hidden_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Variables of the scheduler that workers do not get."""
-    from holdfast.placement.scheduler_variables import describing_ranks
-
-    return describing_ranks(environ)

@@ -42,6 +42,7 @@ from holdfast.core.policy.config import JobConfig, Program, ProgramKind
 from holdfast.core.policy.rendezvous_settings import COMMAND_LINE
 from holdfast.core.policy.texts import listed
 from holdfast.core.protocol.errors import UsageError
+from holdfast.placement.scheduler_variables import describing_ranks
 
 INTERPRETER = "PYTHON_EXEC"
 COMPLETION = "print-completion"
@@ -109,7 +110,7 @@ def configure(
     chosen = {path.removeprefix("timeouts.") for path in _fields_of(values)}
     config = replace(config, timeouts=timing.within_notice(config.timeouts, chosen))
     if not values.get("keep-engine-variables"):
-        config = replace(config, hidden_variables=detection.hidden_variables(environ))
+        config = replace(config, hidden_variables=describing_ranks(environ))
     config, more = rendezvous.complete(config, values.get("rdzv-backend"))
     if config.max_nodes > 1 and "rdzv-id" not in values:
         config = replace(config, run_id=_id_of_endpoint(config))

@@ -20,7 +20,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.cli import sentences
@@ -44,7 +44,6 @@ STATUSES = {"succeeded": exit_status.SUCCEEDED, "not_formed": exit_status.NOT_FO
 """By the first word of the outcome file; any other is a failure."""
 SAME_FOR_S = 60.0
 """How long an equal line of an agent is not passed on again."""
-MOST_AT_ONCE = 1 << 20
 SHOWN_BYTES = 4096
 """The most earlier output that is shown."""
 
@@ -57,41 +56,6 @@ class SlurmSilent(Exception):
         self.status = status
 
 
-class GrowingFile:
-    """A file that others append to, read line by line."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._rest = b""
-        self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - closed with the follower
-
-    @property
-    def descriptor(self) -> int:
-        return self._file.fileno()
-
-    def skip_to_the_last(self, count: int) -> None:
-        """Begin with the first whole line of the last so many bytes."""
-        size = os.fstat(self.descriptor).st_size
-        if size > count:
-            self._file.seek(size - count)
-            self._file.readline()
-
-    def lines(self) -> Iterator[bytes]:
-        """The whole lines that were added since the last call."""
-        while more := self._file.read(MOST_AT_ONCE):
-            *whole, self._rest = (self._rest + more).split(b"\n")
-            yield from whole
-
-    def last(self) -> Iterator[bytes]:
-        """The rest without an end of line, once the file is complete."""
-        if self._rest:
-            yield self._rest
-            self._rest = b""
-
-    def close(self) -> None:
-        self._file.close()
-
-
 class Follower:
     """One job, followed from here."""
 
@@ -99,7 +63,8 @@ class Follower:
         self.number = number
         self.folder = Path(folder)
         self._from_the_start = from_the_start
-        self._files: dict[Path, GrowingFile] = {}
+        self._read_to: dict[Path, int] = {}
+        """How much of each file has been passed on."""
         self._elements: list[slurm_queue.Element] = []
         self._pause_s = ASK_FIRST_S
         self._ask_at = 0.0
@@ -108,15 +73,11 @@ class Follower:
 
     def run(self) -> int:
         """Follow until the job is over; return its exit status."""
-        try:
-            while self._ask():
-                self._read()
-                self._wait()
-            self._read(last=True)
-            return self._end()
-        finally:
-            for file in self._files.values():
-                file.close()
+        while self._ask():
+            self._read()
+            self._wait()
+        self._read(last=True)
+        return self._end()
 
     # --- Slurm ------------------------------------------------------------------------------
 
@@ -148,16 +109,24 @@ class Follower:
     def _read(self, last: bool = False) -> None:
         """Pass on new output in every file."""
         for path in sorted(self.folder.glob("*.out")):
-            if path not in self._files:
-                self._files[path] = GrowingFile(path)
-                if not self._from_the_start:
-                    self._files[path].skip_to_the_last(SHOWN_BYTES)
-            self._print(path.stem, self._files[path], last)
+            self._print(path.stem, self._new_lines(path, last))
         self._from_the_start = True
 
-    def _print(self, name: str, file: GrowingFile, last: bool) -> None:
+    def _new_lines(self, path: Path, last: bool) -> list[bytes]:
+        """The whole lines that were added since the last call; at last the rest, too."""
+        with open(path, "rb") as file:
+            if path not in self._read_to and not self._from_the_start:
+                size = os.fstat(file.fileno()).st_size
+                file.seek(max(0, size - SHOWN_BYTES))
+                skipped = file.readline() if size > SHOWN_BYTES else b""
+                self._read_to[path] = max(0, size - SHOWN_BYTES) + len(skipped)
+            start = file.seek(self._read_to.get(path, 0))
+            whole, end, rest = file.read().rpartition(b"\n")
+        self._read_to[path] = start + len(whole + end)
+        return [*(whole.split(b"\n") if end else ()), *([rest] if last and rest else ())]
+
+    def _print(self, name: str, lines: list[bytes]) -> None:
         prefix = f"{name}: ".encode()
-        lines = [*file.lines(), *(file.last() if last else ())]
         told = (prefix + line + b"\n" for line in lines if self._is_new(line))
         sys.stdout.buffer.write(b"".join(told))
         sys.stdout.buffer.flush()
