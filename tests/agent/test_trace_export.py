@@ -52,7 +52,7 @@ def test_without_the_packages_it_is_a_mistake_of_the_command_line(
     hidden.mkdir()
     (hidden / "__init__.py").touch()
     (tmp_path / "program.py").touch()
-    command = [sys.executable, holdfast, "run", "--otel", tmp_path / "program.py"]
+    command = [sys.executable, str(holdfast), "run", "--otel", str(tmp_path / "program.py")]
     run = subprocess.run(
         command, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False
     )

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from subprocess import CompletedProcess
+from subprocess import DEVNULL, CompletedProcess, Popen
 
 import pytest
 
 from holdfast.cli.main import main
 
-Call = Callable[..., CompletedProcess[str]]
+Run = Callable[..., CompletedProcess[str]]
+
+
+def start_quietly(
+    *words: str | Path, folder: Path | None = None, environ: Mapping[str, str] | None = None
+) -> Popen[bytes]:
+    """Start a command without any output."""
+    variables = {**os.environ, **(environ or {})}
+    return Popen(words, stdout=DEVNULL, stderr=DEVNULL, cwd=folder, env=variables)
 
 
 @pytest.fixture
-def call_holdfast(capsys: pytest.CaptureFixture[str]) -> Call:
+def call_holdfast(capsys: pytest.CaptureFixture[str]) -> Run:
     """Say words to the command in this process: for verbs that end before they start anything."""
 
     def call(*words: str) -> CompletedProcess[str]:

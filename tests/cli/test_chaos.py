@@ -14,6 +14,7 @@ from holdfast.core.protocol.errors import UsageError
 from holdfast.processes.stdlib_only.linux import read_process
 
 from ..waiting import until
+from .conftest import Run, start_quietly
 
 pytestmark = pytest.mark.slow  # Real jobs, for seconds each.
 
@@ -29,7 +30,6 @@ for step in range(100_000):
     time.sleep(0.05)
 """
 NAME = f"faults-{os.getpid()}"
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
@@ -38,9 +38,8 @@ def start(tmp_path: Path, holdfast: Path) -> Iterator[Callable[..., None]]:
     jobs: list[subprocess.Popen[bytes]] = []
 
     def run(*words: str) -> None:
-        command = [holdfast, "run", "-n2", f"--rdzv-id={NAME}", "--max-restarts=9", "--no-warm"]
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        jobs.append(subprocess.Popen([*command, *words, tmp_path / "steps.py"], **quiet))
+        options = ("-n2", f"--rdzv-id={NAME}", "--max-restarts=9", "--no-warm", *words)
+        jobs.append(start_quietly(holdfast, "run", *options, tmp_path / "steps.py"))
 
     yield run
     for job in jobs:

@@ -11,14 +11,15 @@ from holdfast.cli import sentences
 
 from ..free_ports import free_port
 from ..waiting import until
+from .conftest import Run
 
 
-def test_a_machine_that_is_well_runs_the_job(run_holdfast) -> None:
+def test_a_machine_that_is_well_runs_the_job(run_holdfast: Run) -> None:
     done = run_holdfast("run", "--check", "--no-python", "echo", "hello")
     assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
 
 
-def test_one_that_is_not_stays_out_and_runs_nothing(run_holdfast, tmp_path: Path) -> None:
+def test_one_that_is_not_stays_out_and_runs_nothing(run_holdfast: Run, tmp_path: Path) -> None:
     mark = tmp_path / "ran"
     check = "--check=echo GPU 3 is missing; exit 1"
     done = run_holdfast("run", check, "--no-python", "touch", str(mark))
@@ -28,7 +29,7 @@ def test_one_that_is_not_stays_out_and_runs_nothing(run_holdfast, tmp_path: Path
 
 
 @pytest.mark.root
-def test_a_nearly_full_disk_keeps_a_node_out(run_holdfast, tmp_path: Path) -> None:
+def test_a_nearly_full_disk_keeps_a_node_out(run_holdfast: Run, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", small], check=True)
@@ -40,7 +41,7 @@ def test_a_nearly_full_disk_keeps_a_node_out(run_holdfast, tmp_path: Path) -> No
     assert f"this node stays out: {small} (logs) has 12 MB left" in done.stderr
 
 
-def test_the_others_hear_of_it_and_go_on(holdfast: Path, run_holdfast, tmp_path: Path) -> None:
+def test_the_others_hear_of_it_and_go_on(holdfast: Path, run_holdfast: Run, tmp_path: Path) -> None:
     """The first hosts the job and waits for a second; one comes that is unfit, then one that is."""
     meets = ("--nnodes=2:3", f"--rdzv-endpoint=localhost:{free_port()}", "--last-call=1")
     job = ("--no-python", "true")

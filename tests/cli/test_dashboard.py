@@ -7,12 +7,12 @@ import signal
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 
 from tests.waiting import once, until
 
-Run = Callable[..., subprocess.CompletedProcess[str]]
+from .conftest import Run
+
 WAITS = """
 import pathlib, sys, time
 end = pathlib.Path(sys.argv[1])

@@ -13,6 +13,8 @@ from holdfast.cli.help import EXAMPLES, SYNOPSIS, render_run_help
 from holdfast.cli.options import parse_run
 from holdfast.cli.table import GROUPS, OPTIONS
 
+from .conftest import Run
+
 REVIEWED = Path(__file__).with_name("run_help_80.txt")
 """The page as it was last looked at. To renew it after a change of the table:
 python -c 'from holdfast.cli.help import *; print(render_run_help(80, False), end="")'
@@ -88,7 +90,7 @@ def test_exit_statuses_end_the_page() -> None:
     assert [line.split()[0] for line in tail[1:]] == ["0", "1", "2", "3", "4", "75", "128+n"]
 
 
-def test_without_a_verb_there_is_a_short_help(run_holdfast) -> None:
+def test_without_a_verb_there_is_a_short_help(run_holdfast: Run) -> None:
     ended = run_holdfast()
     assert ended.returncode == 2
     assert "Usage: holdfast run [options] SCRIPT [arguments]" in ended.stderr

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.core.protocol.requests import LogBlock
 from holdfast.observe.log_lines import LineMaker
 
 from ..waiting import once, until
+from .conftest import Run, start_quietly
 
 PROGRAM = """
 import os, sys, time
@@ -22,7 +22,6 @@ while not os.path.exists(sys.argv[1]):
 print(f"end of {rank}", flush=True)
 """
 NAME = f"logged-{os.getpid()}"
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def test_lines_of_all_workers_are_shown_filtered_and_followed(
@@ -30,9 +29,8 @@ def test_lines_of_all_workers_are_shown_filtered_and_followed(
 ) -> None:
     (tmp_path / "talk.py").write_text(PROGRAM)
     go_on = tmp_path / "go on"
-    command = [holdfast, "run", "-n2", f"--rdzv-id={NAME}", "--no-warm", tmp_path / "talk.py"]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen([*command, go_on], **quiet) as job:
+    words = ("run", "-n2", f"--rdzv-id={NAME}", "--no-warm", tmp_path / "talk.py", go_on)
+    with start_quietly(holdfast, *words) as job:
 
         def shown() -> list[str] | None:
             lines = run_holdfast("logs", NAME).stdout.splitlines()
@@ -80,9 +78,8 @@ def test_without_follow_it_ends_with_what_was_there_however_much_is_written(
 ) -> None:
     (tmp_path / "talk.py").write_text(TALKING)
     name = f"{NAME}-talking"
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    command = [holdfast, "run", "-n2", f"--rdzv-id={name}", "--no-warm", tmp_path / "talk.py"]
-    with subprocess.Popen(command, **quiet) as job:
+    words = ("run", "-n2", f"--rdzv-id={name}", "--no-warm", tmp_path / "talk.py")
+    with start_quietly(holdfast, *words) as job:
         try:
             until(lambda: run_holdfast("logs", name).stdout.count("]: 4999\n") == 2)
         finally:

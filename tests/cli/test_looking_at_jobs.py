@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from holdfast.cli import sentences
 
 from ..free_ports import free_port
 from ..waiting import until
+from .conftest import Run, start_quietly
 
 pytestmark = pytest.mark.slow  # Real jobs, for seconds each.
 
@@ -25,7 +26,6 @@ for step in range(100_000):
     time.sleep(0.05)
 """
 NAME = f"looked-at-{os.getpid()}"
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
@@ -34,12 +34,11 @@ def nodes(tmp_path: Path, holdfast: Path) -> Iterator[tuple[list[subprocess.Pope
     script = tmp_path / "steps.py"
     script.write_text(PROGRAM)
     place = f"127.0.0.1:{free_port()}"
-    command = [
-        *(holdfast, "run", "--nnodes=1:2", f"--rdzv-endpoint={place}", f"--rdzv-id={NAME}"),
-        *("--no-warm", f"--snapshot-dir={tmp_path}", "--shutdown-timeout=5", script),
-    ]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    agents = [subprocess.Popen(command, **quiet) for _ in range(2)]
+    options = (
+        *("--nnodes=1:2", f"--rdzv-endpoint={place}", f"--rdzv-id={NAME}"),
+        *("--no-warm", f"--snapshot-dir={tmp_path}", "--shutdown-timeout=5"),
+    )
+    agents = [start_quietly(holdfast, "run", *options, script) for _ in range(2)]
     yield agents, place
     for agent in agents:
         agent.kill()
@@ -107,7 +106,7 @@ def test_events_are_followed_to_the_end_of_the_job(
     nodes: tuple[list[subprocess.Popen[bytes]], str], run_holdfast: Run, holdfast: Path
 ) -> None:
     job_is(run_holdfast, stage="running", ranks=2)
-    command = [holdfast, "events", NAME, "--follow", "--json"]
+    command = (holdfast, "events", NAME, "--follow", "--json")
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as follower:
         assert follower.stdout is not None
         kinds = [json.loads(follower.stdout.readline())["kind"]]
@@ -201,9 +200,8 @@ def test_all_workers_save_on_request_and_go_on(
 ) -> None:
     script, noted = tmp_path / "saver.py", tmp_path / "noted"
     script.write_text(SAVER)
-    command = [holdfast, "run", "-n2", f"--rdzv-id={NAME}", "--no-warm", script, noted]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, **quiet) as agent:
+    words = ("run", "-n2", f"--rdzv-id={NAME}", "--no-warm", script, noted)
+    with start_quietly(holdfast, *words) as agent:
         try:
             until(lambda: "step " in run_holdfast("status", NAME).stdout, "the job steps")
             for time in (1, 2):

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import get_args
 
 import pytest
@@ -15,7 +14,7 @@ from holdfast.cli.options import parse_run
 from holdfast.core.protocol.errors import UsageError
 from holdfast.observe.story import Kind
 
-Run = Callable[..., CompletedProcess[str]]
+from .conftest import Run
 
 FAILS_ONCE = """
 import os, sys

@@ -11,6 +11,8 @@ from holdfast.cli.program import check_program
 from holdfast.core.policy.config import Program, ProgramKind
 from holdfast.core.protocol.errors import UsageError
 
+from .conftest import Run
+
 pytestmark = pytest.mark.usefixtures("programs")
 
 
@@ -84,7 +86,9 @@ def test_an_unreadable_file_is_refused() -> None:
 @pytest.mark.parametrize(
     "words", [("nosuch.py",), ("-m", "nosuchmodule"), ("empty",), ("--no-python", "nosuch")]
 )
-def test_the_command_ends_with_status_2_and_starts_no_round(run_holdfast, words) -> None:
+def test_the_command_ends_with_status_2_and_starts_no_round(
+    run_holdfast: Run, words: tuple[str, ...]
+) -> None:
     job = run_holdfast("run", *words)
     assert job.returncode == 2
     first, second = job.stderr.splitlines()

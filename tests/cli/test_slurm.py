@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 
 from holdfast.cli import sentences
 from holdfast.cli.slurm import sort, submission
 
-RunHoldfast = Callable[..., "CompletedProcess[str]"]
+from .conftest import Run
+
 PROGRAM = ("--", "train.py")
 
 
-def test_a_dry_run_prints_the_script_and_makes_nothing(
-    run_holdfast: RunHoldfast, tmp_path: Path
-) -> None:
+def test_a_dry_run_prints_the_script_and_makes_nothing(run_holdfast: Run, tmp_path: Path) -> None:
     words = ("slurm", "submit", "--nodes", "2:8", "--spares=1", "-p", "gpu", "--dry-run")
     done = run_holdfast(*words, *PROGRAM, "--epochs", "3", cwd=tmp_path)
     assert done.returncode == 0
@@ -30,7 +27,7 @@ def test_a_dry_run_prints_the_script_and_makes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_secret_is_in_the_script(run_holdfast: RunHoldfast, tmp_path: Path) -> None:
+def test_no_secret_is_in_the_script(run_holdfast: Run, tmp_path: Path) -> None:
     words = ("slurm", "submit", "--nodes=2", "--dry-run", *PROGRAM)
     done = run_holdfast(*words, cwd=tmp_path, env={"HOLDFAST_TOKEN": "a-secret-of-mine"})
     assert "a-secret-of-mine" not in done.stdout
@@ -44,14 +41,14 @@ def test_no_secret_is_in_the_script(run_holdfast: RunHoldfast, tmp_path: Path) -
         (("follow", "-h"), "the number that Slurm gave"),
     ],
 )
-def test_help_is_there(call_holdfast: RunHoldfast, words: tuple[str, ...], said: str) -> None:
+def test_help_is_there(call_holdfast: Run, words: tuple[str, ...], said: str) -> None:
     done = call_holdfast("slurm", *words)
     assert done.returncode == 0
     assert said in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 100
 
 
-def test_options_of_the_program_are_not_ours(run_holdfast: RunHoldfast, tmp_path: Path) -> None:
+def test_options_of_the_program_are_not_ours(run_holdfast: Run, tmp_path: Path) -> None:
     words = ("slurm", "submit", "--nodes=2", "--dry-run", *PROGRAM, "--help", "--nodes", "9")
     done = run_holdfast(*words, cwd=tmp_path)
     assert "train.py --help --nodes 9" in done.stdout
@@ -67,7 +64,7 @@ def test_a_range_may_be_written_as_slurm_writes_it() -> None:
     [(), ("sumbit",), ("follow",), ("submit", "--nodes=2", *PROGRAM), ("follow", "7")],
 )
 def test_a_mistake_ends_with_status_2_and_leaves_nothing(
-    run_holdfast: RunHoldfast, tmp_path: Path, words: tuple[str, ...]
+    run_holdfast: Run, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     done = run_holdfast("slurm", *words, cwd=tmp_path, env={"PATH": "/nowhere"})
     assert done.returncode == 2
@@ -82,7 +79,7 @@ def stub(folder: Path, name: str, text: str) -> None:
 
 
 def test_what_sbatch_refuses_is_told_in_its_words_and_leaves_nothing(
-    run_holdfast: RunHoldfast, tmp_path: Path
+    run_holdfast: Run, tmp_path: Path
 ) -> None:
     stub(tmp_path / "bin", "sbatch", "echo 'sbatch: error: invalid partition' >&2; exit 1")
     path = f"{tmp_path / 'bin'}:/usr/bin:/bin"
@@ -93,7 +90,7 @@ def test_what_sbatch_refuses_is_told_in_its_words_and_leaves_nothing(
     assert list((tmp_path / "holdfast-jobs").iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_made_is_told(run_holdfast: RunHoldfast, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_told(run_holdfast: Run, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     stub(tmp_path / "bin", "sbatch", "exit 1")
     path = f"{tmp_path / 'bin'}:/usr/bin:/bin"
@@ -104,7 +101,7 @@ def test_a_folder_that_cannot_be_made_is_told(run_holdfast: RunHoldfast, tmp_pat
 
 
 def test_the_token_is_its_owners_alone_and_is_not_handed_to_slurm(
-    run_holdfast: RunHoldfast, tmp_path: Path
+    run_holdfast: Run, tmp_path: Path
 ) -> None:
     stub(
         tmp_path / "bin", "sbatch", f"env > {tmp_path}/environment; cp $2 {tmp_path}/script; echo 7"
@@ -141,7 +138,7 @@ printf '7_0|RUNNING|n1|None\\n7_1|RUNNING|n2|None\\n'
     ("verdict", "status"), [("succeeded", 0), ("failed", 1), ("not_formed", 3)]
 )
 def test_a_job_is_followed_to_its_end_and_ends_as_it_did(
-    run_holdfast: RunHoldfast, tmp_path: Path, verdict: str, status: int
+    run_holdfast: Run, tmp_path: Path, verdict: str, status: int
 ) -> None:
     stub(tmp_path / "bin", "sbatch", SBATCH)
     stub(tmp_path / "bin", "squeue", SQUEUE)
@@ -163,7 +160,7 @@ def test_a_job_is_followed_to_its_end_and_ends_as_it_did(
 
 
 def test_a_controller_that_does_not_answer_does_not_end_the_following(
-    run_holdfast: RunHoldfast, tmp_path: Path
+    run_holdfast: Run, tmp_path: Path
 ) -> None:
     away = "[ -e away ] || { touch away; echo 'squeue: error: no contact' >&2; exit 1; }"
     stub(tmp_path / "bin", "sbatch", "echo 7")
@@ -176,7 +173,7 @@ def test_a_controller_that_does_not_answer_does_not_end_the_following(
 
 
 def test_a_job_that_slurm_has_forgotten_is_found_where_it_was_submitted(
-    run_holdfast: RunHoldfast, tmp_path: Path
+    run_holdfast: Run, tmp_path: Path
 ) -> None:
     unknown = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
     for name in ("scontrol", "squeue"):
