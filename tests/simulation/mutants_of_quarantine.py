@@ -18,9 +18,9 @@ MUTANTS = (
     Mutant(
         "whoever is kept out gets a seat all the same",
         "§9.2",
-        "core.rounds:_able",
+        "core.seating:candidates",
         "    for name in out:\n",
-        "    return [*able, *out]\n    for name in out:\n",
+        "    return [*nodes, *out]\n    for name in out:\n",
         "blamed",
         (48, 20, 33),
         also=(
@@ -35,7 +35,7 @@ MUTANTS = (
     Mutant(
         "the job waits for nodes, since a host is kept out",
         "§9.4",
-        "core.rounds:_able",
+        "core.seating:candidates",
         "    for name in out:\n",
         "    for name in ():\n",
         "blamed",
@@ -54,7 +54,7 @@ MUTANTS = (
     Mutant(
         "a running round is ended for a host that is kept out",
         "§9.2",
-        "core.rounds:_newcomers",
+        "core.seating:count_newcomers",
         "waiting, _ = _split_ready(state, now)",
         "waiting = list(state.ready)",
         "blamed",

@@ -36,7 +36,7 @@ from typing import Literal, NamedTuple
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from holdfast.core import rounds
+from holdfast.core import rounds, seating
 from holdfast.core.coordinator_hooks import CoordinatorFeature
 from holdfast.core.coordinator_io import (
     CoordinatorEffect,
@@ -499,7 +499,7 @@ def _receive(state: CoordinatorState, member: Member, message: NodeGreeted) -> E
     warning = settings.warn_node(differing)
     welcome = replace(_welcome(state), name=member.name, warning=warning)
     effects: Effects = [Tell(member.info.node, welcome)]
-    if differing and member.arrival <= rounds.ANNOUNCED_ARRIVALS and not member.warned:
+    if differing and member.arrival <= seating.CROWD and not member.warned:
         member.warned = True
         effects.append(Explain(settings.warn_coordinator(member.name, differing), member.name))
     return effects

@@ -12,9 +12,8 @@ Forming
 2. Deciding whether to form is cheap: it happens after every event, and takes the same time for ten
    nodes as for ten thousand. Only forming itself goes through all of them, once.
 3. A wait is explained when its reason changes; a crowd that arrives is not counted aloud.
-4. Where ranks are fixed, the job waits for ranks, not for numbers, and says for which; a node
-   whose rank is taken is told so, and stands by. Fixed ranks come with a fixed master: each node's
-   workers get its address and port as given on that node.
+4. Where ranks are fixed, the job waits for ranks, not for numbers, and says for which
+   (`core.seating`).
 Ending
 5. Ending is immediate and happens once: later events are noted, not acted on. Only an end
    in order (a drain, newcomers, a request) waits until all workers that ask have saved.
@@ -48,6 +47,7 @@ from typing import Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from holdfast.core import seating
 from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     Disconnect,
@@ -84,7 +84,6 @@ from holdfast.core.protocol.model import (
     Assignment,
     Blame,
     EarlyEnd,
-    Endpoint,
     Failure,
     NodeInfo,
     Outcome,
@@ -99,8 +98,6 @@ if TYPE_CHECKING:
 
 Effects = list[CoordinatorEffect]
 
-ANNOUNCED_ARRIVALS = 8
-"""Up to this many nodes every arrival is printed; beyond it, only now and then."""
 ANNOUNCE_EVERY_S = 5.0
 DESCRIBED_NODES = 3
 """How many nodes are asked for all details of their failures."""
@@ -455,7 +452,7 @@ def advance(state: CoordinatorState, now: float) -> Effects:
 
 def _form(state: CoordinatorState, now: float) -> Effects:
     group = state.group
-    candidates, wait_until = _candidates(state, now)
+    candidates, wait_until = seating.count_candidates(state, now)
     _note_candidates(state, candidates, now)
     decision = rounds.decide(_view(state, candidates), now)
     state.deadlines.pop("form", None)
@@ -468,11 +465,11 @@ def _form(state: CoordinatorState, now: float) -> Effects:
             if decision.wake_at is not None:
                 state.deadlines["form"] = min(decision.wake_at, wait_until or decision.wake_at)
             short = candidates < state.min_nodes and now >= group.wait.not_before
-            missing = _missing_ranks(state, ": ", now) if short else ""
+            missing = seating.missing_ranks(state, ": ", now) if short else ""
             within_s = 0.0 if decision.wake_at is None else decision.wake_at - now
             return _explain_wait(state, decision.reason + missing, within_s, now)
         case rounds.Fail():
-            reason = decision.reason + _missing_ranks(state, "; missing: ", now)
+            reason = decision.reason + seating.missing_ranks(state, "; missing: ", now)
             return state.close(_never_formed(group, reason))
 
 
@@ -483,87 +480,6 @@ def _never_formed(group: Group, reason: str) -> Outcome:
     found = group.loss.blame
     reason = f"{reason}, after {found.who} was lost"
     return Outcome("not_formed", reason, exit_status.NOT_FORMED, blame=found)
-
-
-def _candidates(state: CoordinatorState, now: float) -> tuple[int, float | None]:
-    """How many nodes could sit now, and when the first node that sits out may come back."""
-    fixed = state.config.has_fixed_ranks
-    if fixed and _is_gathering(state):
-        return len(state.ready), None  # At most this many, and far from enough.
-    all_may = not state.penalties and not _sitting_out(state, now)
-    if not fixed and all_may and (len(state.roles) < 2 or not state.group.holders):
-        return len(state.ready), None  # A seat is a role's only once one of that role held it.
-    able = _able(state, now)
-    until = _next_return(state, now) if len(able) < len(state.ready) else None
-    return _seats_for(state, able), until
-
-
-def _seats_for(state: CoordinatorState, able: list[str]) -> int:
-    """How many of these nodes would get a seat."""
-    if state.config.has_fixed_ranks:
-        return len(_by_rank(state, able))
-    if len(state.roles) < 2 or len(able) < state.min_nodes:
-        return min(len(able), state.max_nodes)
-    return len(_seated(state, able))
-
-
-def _next_return(state: CoordinatorState, now: float) -> float:
-    """When the first host that sits out may come back."""
-    pausing = (one.until for one in state.penalties.values() if now < one.until)
-    return min((*pausing, *_sitting_out(state, now).values()))
-
-
-def _seated(state: CoordinatorState, able: list[str]) -> tuple[NodeInfo, ...]:
-    """These nodes' members that would get a seat, in the order of their ranks."""
-    if state.config.has_fixed_ranks:
-        return tuple(_by_rank(state, able).values())
-    seated = ranks.select(_arrived(state, able), state.group.holders, state.max_nodes)
-    return ranks.order(seated, _by_age_of_state(state))
-
-
-def _arrived(state: CoordinatorState, nodes: list[str]) -> list[NodeInfo]:
-    in_turn = sorted(nodes, key=lambda name: state.members[name].arrival)
-    return [state.members[name].info for name in in_turn]
-
-
-def _by_age_of_state(state: CoordinatorState) -> tuple[str, ...]:
-    """Nodes with state, the newest and oldest first: former members, then those that ran before.
-
-    A coordinator that took over between two rounds knows former members only by their reports.
-    """
-    former = set(state.group.former)
-    others = [
-        (-member.last_round, member.last_rank, name)
-        for name, member in state.members.items()
-        if member.last_round and name not in former
-    ]
-    return (*state.group.former, *(name for _, _, name in sorted(others)))
-
-
-def _able(state: CoordinatorState, now: float) -> list[str]:
-    """The candidates: without those that sit out, as far as the job can do without them."""
-    able, out = _split_ready(state, now)
-    for name in out:
-        if _seats_for(state, able) >= state.min_nodes:
-            break
-        able.append(name)
-    return able
-
-
-def _split_ready(state: CoordinatorState, now: float) -> tuple[list[str], list[str]]:
-    """The candidates, and those that sit out: the soonest to be over in front."""
-    present = [name for name in state.ready if not state.is_paused(name, now)]
-    out = _sitting_out(state, now)
-    kept = [name for name in present if name in out]
-    return [name for name in present if name not in out], sorted(kept, key=out.__getitem__)
-
-
-def _sitting_out(state: CoordinatorState, now: float) -> dict[str, float]:
-    """Ready nodes that sit out for a while, and until when."""
-    out: dict[str, float] = {}
-    for feature in state.features:
-        out |= feature.sits_out(state, now)
-    return out
 
 
 def _note_candidates(state: CoordinatorState, candidates: int, now: float) -> None:
@@ -597,7 +513,7 @@ def _explain_wait(state: CoordinatorState, reason: str, within_s: float, now: fl
     wait = state.group.wait
     if reason == wait.reason or not state.ready:
         return []
-    crowd = len(state.ready) > ANNOUNCED_ARRIVALS and wait.reason != ""
+    crowd = len(state.ready) > seating.CROWD and wait.reason != ""
     wait.reason = reason
     if crowd and now < wait.explained_at + ANNOUNCE_EVERY_S:
         return []
@@ -608,7 +524,7 @@ def _explain_wait(state: CoordinatorState, reason: str, within_s: float, now: fl
 def _prepare(state: CoordinatorState, now: float) -> Effects:
     """Assign the seats, and have them written down."""
     group = state.group
-    seated = _seated(state, _able(state, now))
+    seated = seating.select(state, seating.candidates(state, now))
     group.holders = ranks.seat_holders(group.holders, seated, state.max_nodes)
     members = [info.node for info in seated]
     group.round_number += 1
@@ -623,36 +539,13 @@ def _prepare(state: CoordinatorState, now: float) -> Effects:
         state.term.instance,
         seats_of(members),
         started_at=now,
-        assignments=_assignments(state, seated),
+        assignments=seating.assignments(state, seated),
         note=wait.note,
     )
     for name in members:
         state.members[name].round = group.round_number
         state.update_ready(name)
     return []
-
-
-def _assignments(state: CoordinatorState, seated: tuple[NodeInfo, ...]) -> dict[str, Assignment]:
-    """Each member's assignment."""
-    assigned = ranks.assign(
-        seated,
-        round=state.group.round_number,
-        restart_count=state.group.budget.charges,
-        master=_endpoint(state, seated[0].node),
-    )
-    if not state.config.has_fixed_ranks:
-        return assigned
-    # Masters are kept as they were given (rule 4).
-    return {
-        node: replace(assignment, master=_endpoint(state, node))
-        for node, assignment in assigned.items()
-    }
-
-
-def _endpoint(state: CoordinatorState, node: str) -> Endpoint:
-    held = state.members[node].endpoint
-    assert held is not None, "a node without an endpoint was a candidate"
-    return held
 
 
 def written(state: CoordinatorState, version: int, now: float) -> Effects:
@@ -686,11 +579,12 @@ def stand_by(state: CoordinatorState, node: str, now: float) -> Effects:
         return []  # It is still getting ready, or has an older round to stop.
     if current is not None and (current.missing is not None or current.stop is not None):
         return []
-    reason = _refused_rank(state, node) if state.config.has_fixed_ranks else ""
+    reason = seating.refused_rank(state, node) if state.config.has_fixed_ranks else ""
     if reason:
         return [Tell(node, StandBy(reason))]
     if current is None:
-        return _displaced_by(state, node)
+        displaced = seating.displaced_by(state, node)
+        return [Tell(name, StandBy(why)) for name, why in displaced.items()]
     refusals = (f.refusal(state, node, now) for f in state.features)
     reason = next(filter(None, refusals), "") or _no_seat(state, current)
     return [Tell(node, StandBy(reason))]
@@ -739,7 +633,9 @@ def _cause_to_end(state: CoordinatorState, current: Round, now: float) -> StopCa
 def _room_for_newcomers(state: CoordinatorState, current: Round, now: float) -> StopCause | None:
     size, wait = len(current.seats), state.group.wait
     is_last = _is_the_last(state.group, current)
-    newcomers = 0 if size >= state.max_nodes or is_last else _newcomers(state, current, now)
+    newcomers = (
+        0 if size >= state.max_nodes or is_last else seating.count_newcomers(state, current, now)
+    )
     if not newcomers:
         wait.newcomer_since = None
         return None
@@ -769,83 +665,6 @@ def _room_for_newcomers(state: CoordinatorState, current: Round, now: float) -> 
 def _is_the_last(group: Group, current: Round) -> bool:
     """Whether admitting newcomers no longer pays, as far as that can be known."""
     return group.closing is not None or current.has_success
-
-
-def _newcomers(state: CoordinatorState, current: Round, now: float) -> int:
-    """How many nodes wait for which there would be a seat, without those that sit out."""
-    waiting = list(state.ready)
-    if state.ready and (state.penalties or _sitting_out(state, now)):
-        waiting, _ = _split_ready(state, now)
-        if len(waiting) < len(state.ready):
-            state.deadlines["room"] = _next_return(state, now)
-    if not waiting or len(state.roles) < 2:
-        return len(waiting)
-    present = [name for name in current.seats.nodes() if name in state.members]
-    return len(_seated(state, [*present, *waiting])) - len(present)
-
-
-# Fixed ranks.
-
-
-def _is_gathering(state: CoordinatorState) -> bool:
-    """Many have come and many are missing: no scan at each arrival (rule 2)."""
-    return ANNOUNCED_ARRIVALS < len(state.ready) < state.min_nodes - ANNOUNCED_ARRIVALS
-
-
-def _by_rank(state: CoordinatorState, able: list[str]) -> dict[int, NodeInfo]:
-    return ranks.by_rank(_arrived(state, able), _by_age_of_state(state), state.max_nodes)
-
-
-def _missing_ranks(state: CoordinatorState, after: str, now: float) -> str:
-    """In words, where ranks are fixed: the ranks without a node, and those with two."""
-    if not state.config.has_fixed_ranks or _is_gathering(state):
-        return ""
-    able = _able(state, now)
-    seated = _by_rank(state, able)
-    missing = tuple(str(rank) for rank in range(state.max_nodes) if rank not in seated)
-    said = f"{after}rank{'' if len(missing) == 1 else 's'} {rounds.names(missing)}"
-    for other in _arrived(state, able):
-        holder = seated.get(-1 if other.rank_hint is None else other.rank_hint)
-        if holder is not None and holder.node != other.node:
-            rivals = f"{state.name_of(holder.node)} and by {state.name_of(other.node)}"
-            said += f"; rank {other.rank_hint} is claimed by {rivals}"
-            break
-    return said
-
-
-def _refused_rank(state: CoordinatorState, node: str) -> str:
-    """Why a node does not get the rank that it was started with; empty if it may."""
-    info, size = state.members[node].info, state.max_nodes
-    rank = info.rank_hint
-    if rank is None:
-        return "this job has fixed ranks, and this node came without --node-rank: standing by"
-    if not 0 <= rank < size:
-        return f"this node came with --node-rank {rank} to a job of {size} nodes: standing by"
-    holder = _holder(state, rank)
-    if holder is None or holder.node == node:
-        return ""
-    other = state.name_of(holder.node)
-    return f"--node-rank {rank} is taken by {other}: this node stands by until that one is gone"
-
-
-def _displaced_by(state: CoordinatorState, node: str) -> Effects:
-    """Tell nodes that were ready sooner, and came later, that the rank is this node's."""
-    if not state.config.has_fixed_ranks or _is_gathering(state):
-        return []
-    rank = state.members[node].info.rank_hint
-    rivals = [name for name in state.ready if state.members[name].info.rank_hint == rank]
-    reasons = {name: _refused_rank(state, name) for name in rivals if name != node}
-    return [Tell(name, StandBy(reason)) for name, reason in reasons.items()]
-
-
-def _holder(state: CoordinatorState, rank: int) -> NodeInfo | None:
-    """The node with this rank: in the round, or for the next one, as far as known."""
-    current = state.group.round
-    if current is not None:
-        seat = current.seats.by_rank[rank] if rank < len(current.seats) else None
-        member = state.members.get(seat.node) if seat is not None else None
-        return member.info if member is not None else None
-    return None if _is_gathering(state) else _by_rank(state, list(state.ready)).get(rank)
 
 
 # Ending.
