@@ -63,7 +63,7 @@ MUTANTS = (
     Mutant(
         "who is kept out does not come back",
         "§9.3",
-        "core.policy.quarantine:HostRecord.is_out",
+        "core.membership:HostRecord.is_out",
         "return now < self.until",
         "return self.stays > 0",
         "blamed",

@@ -107,7 +107,6 @@ TYPE_CHECKING = False  # As in `typing`, without its import.
 if TYPE_CHECKING:
     from holdfast.core.election import Lead
     from holdfast.core.features.requests import RequestRouter
-    from holdfast.core.policy.quarantine import HostRecord
 
 Effects = list[CoordinatorEffect]
 
@@ -190,8 +189,6 @@ class CoordinatorState(Membership, kw_only=True):
     """None where no other node can lead: what nodes remember of an earlier life is taken over."""
     began_at: float | None = None
     group: Group = field(default_factory=Group)
-    hosts: dict[int, HostRecord] = field(default_factory=dict)
-    """The hosts on which rounds failed, by number (`core.features.quarantine`)."""
     end: JobEnd | None = None
     version: int = 0
     """The version of the ledger."""
@@ -623,12 +620,18 @@ def ledger(state: CoordinatorState, now: float) -> Ledger:
 
 
 def _kept(state: CoordinatorState, now: float) -> tuple[HostKept, ...]:
-    """The records of blamed hosts, for as long as there may be another round."""
+    """The records of hosts, for as long as there may be another round."""
     ends = state.outcome is not None or state.group.closing is not None
-    records = () if ends else sorted(state.hosts.items())
     return tuple(
-        HostKept(number, record.failures, record.stays, round(record.until - now, 1))
-        for number, record in records
+        HostKept(
+            number,
+            record.failures,
+            record.stays,
+            round(record.until - now, 1),
+            record.losses,
+            max(0.0, round(record.paused_until - now, 1)),
+        )
+        for number, record in (() if ends else sorted(state.hosts.items()))
     )
 
 

@@ -63,10 +63,6 @@ class CoordinatorFeature:
         """A member of the present round has greeted again and reported its state."""
         return []
 
-    def sits_out(self, state: CoordinatorState, now: float) -> dict[str, float]:
-        """Nodes that are ready but quarantined, and until when."""
-        return {}
-
     def refusal(self, state: CoordinatorState, node: str, now: float) -> str:
         """Why a node that is ready gets no seat, as a sentence for it; empty if it may."""
         return ""

@@ -57,7 +57,7 @@ from holdfast.core.coordinator_io import (
     Revoke,
     Tell,
 )
-from holdfast.core.membership import Member, Penalty
+from holdfast.core.membership import Member
 from holdfast.core.policy import ranks, restarts, rounds
 from holdfast.core.policy import root_cause as rootcause
 from holdfast.core.policy.config import Timeouts
@@ -880,7 +880,6 @@ def gone(
     is_loss = False
     if current is not None and node in current.seats and not current.seats.has_succeeded(node):
         is_loss = True
-        _penalise(state, member.info.host, now)
         _note_loss(state.group, current, node, _blame_for_end(member.name, ended))
     lost = _without(state, node, (member.name, f"was lost: {reason}"), now)
     is_lost = is_loss and current is not None and current.seats.exit_of(node) == "gone"
@@ -981,15 +980,6 @@ def _note_lost(current: Round, text: str) -> None:
     """A member was lost, or had to stop, before it had succeeded; `text` says so."""
     assert current.stop is not None, "a member is lost, and the round goes on"
     current.stop.lost = current.stop.lost or text
-
-
-def _penalise(state: CoordinatorState, host: str, now: float) -> None:
-    penalty = state.penalties.setdefault(host, Penalty())
-    penalty.losses += 1
-    if penalty.losses > 1:
-        policy = state.config.restarts
-        pause_s = policy.backoff_first_s * 2.0 ** min(penalty.losses - 2, 30)
-        penalty.until = now + min(pause_s, policy.backoff_max_s)
 
 
 def draining(state: CoordinatorState, node: str, message: NodeDraining, now: float) -> Effects:
@@ -1177,7 +1167,6 @@ def _note_progress(state: CoordinatorState, ended: Round, now: float) -> bool | 
     lasted = now - ended.started_at >= state.config.restarts.progress_after_s
     if progressed or (progressed is None and lasted):
         budget.fruitless = 0
-        state.penalties = {}
     else:
         budget.fruitless += 1
     return progressed

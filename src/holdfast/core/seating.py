@@ -3,8 +3,8 @@
 `core.policy.ranks` has the rules of seats, order and ranks; this module applies them to a job.
 
 Rules
-1. Only nodes that are ready are candidates. One whose host is paused after repeated losses is none;
-   one that sits out (`core.features.quarantine`) takes part where too few would be left without it.
+1. Only nodes that are ready are candidates. One whose host is paused (`HostRecord`) is none; one
+   whose host is quarantined takes part only where too few would be left without it.
 2. Counting candidates is cheap as long as every ready node can sit: it happens after every event.
 3. Where ranks are fixed, each node sits at the rank that it was started with. A node whose rank is
    taken is told so, and stands by. Fixed ranks come with a fixed master: each node's workers get
@@ -21,6 +21,7 @@ from holdfast.core.protocol.model import Assignment, Endpoint, NodeInfo
 TYPE_CHECKING = False  # As in `typing`, without its import.
 if TYPE_CHECKING:
     from holdfast.core.coordinator import CoordinatorState
+    from holdfast.core.membership import HostRecord
     from holdfast.core.rounds import Round
 
 CROWD = 8
@@ -32,18 +33,19 @@ def count_candidates(state: CoordinatorState, now: float) -> tuple[int, float | 
     fixed = state.config.has_fixed_ranks
     if fixed and _is_gathering(state):
         return len(state.ready), None  # At most this many, and far from enough.
-    all_may = not state.penalties and not _sitting_out(state, now)
-    if not fixed and all_may and (len(state.roles) < 2 or not state.group.holders):
+    if not fixed and not _absent(state, now) and (len(state.roles) < 2 or not state.group.holders):
         return len(state.ready), None  # A seat is a role's only once one of that role held it.
     nodes = candidates(state, now)
-    until = _next_return(state, now) if len(nodes) < len(state.ready) else None
-    return _seats_for(state, nodes), until
+    out = {name: one for name, one in _absent(state, now).items() if name not in nodes}
+    return _seats_for(state, nodes), _next_return(out, now) if out else None
 
 
 def candidates(state: CoordinatorState, now: float) -> list[str]:
     """Ready nodes, without those that sit out, as far as the job can do without them."""
-    nodes, out = _split_ready(state, now)
-    for name in out:
+    absent = _absent(state, now)
+    nodes = [name for name in state.ready if name not in absent]
+    quarantined = [name for name, record in absent.items() if not record.is_paused(now)]
+    for name in sorted(quarantined, key=lambda name: absent[name].until):
         if _seats_for(state, nodes) >= state.min_nodes:
             break
         nodes.append(name)
@@ -53,10 +55,10 @@ def candidates(state: CoordinatorState, now: float) -> list[str]:
 def count_newcomers(state: CoordinatorState, current: Round, now: float) -> int:
     """How many nodes wait for which there would be a seat, without those that sit out."""
     waiting = list(state.ready)
-    if state.ready and (state.penalties or _sitting_out(state, now)):
-        waiting, _ = _split_ready(state, now)
-        if len(waiting) < len(state.ready):
-            state.deadlines["room"] = _next_return(state, now)
+    absent = _absent(state, now)
+    if absent:
+        waiting = [name for name in waiting if name not in absent]
+        state.deadlines["room"] = _next_return(absent, now)
     if not waiting or len(state.roles) < 2:
         return len(waiting)
     present = [name for name in current.seats.nodes() if name in state.members]
@@ -72,26 +74,18 @@ def _seats_for(state: CoordinatorState, nodes: list[str]) -> int:
     return len(select(state, nodes))
 
 
-def _split_ready(state: CoordinatorState, now: float) -> tuple[list[str], list[str]]:
-    """The candidates, and those that sit out: the soonest to be over in front."""
-    present = [name for name in state.ready if not state.is_paused(name, now)]
-    out = _sitting_out(state, now)
-    kept = [name for name in present if name in out]
-    return [name for name in present if name not in out], sorted(kept, key=out.__getitem__)
+def _absent(state: CoordinatorState, now: float) -> dict[str, HostRecord]:
+    """Ready nodes that are paused or quarantined, and the record that says so. Mostly none."""
+    if not any(record.is_out(now) or record.is_paused(now) for record in state.hosts.values()):
+        return {}
+    records = {node: state.record_of(node) for node in state.ready}
+    return {node: r for node, r in records.items() if r and (r.is_out(now) or r.is_paused(now))}
 
 
-def _sitting_out(state: CoordinatorState, now: float) -> dict[str, float]:
-    """Ready nodes that sit out for a while, and until when."""
-    out: dict[str, float] = {}
-    for feature in state.features:
-        out |= feature.sits_out(state, now)
-    return out
-
-
-def _next_return(state: CoordinatorState, now: float) -> float:
-    """When the first host that sits out may come back."""
-    pausing = (one.until for one in state.penalties.values() if now < one.until)
-    return min((*pausing, *_sitting_out(state, now).values()))
+def _next_return(absent: dict[str, HostRecord], now: float) -> float:
+    """When the next pause or quarantine of these nodes is over."""
+    ends = (at for record in absent.values() for at in (record.until, record.paused_until))
+    return min(at for at in ends if at > now)
 
 
 def select(state: CoordinatorState, nodes: list[str]) -> tuple[NodeInfo, ...]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from holdfast.core.coordinator_hooks import CoordinatorFeature
+from holdfast.core.membership import HostRecord
 from holdfast.core.policy import quarantine as policy
 from holdfast.core.policy import restarts
 from holdfast.core.policy import root_cause as rootcause
@@ -37,13 +38,6 @@ class HostQuarantine(CoordinatorFeature):
             state.rewrite = True  # A successor must not quarantine that host once more.
             come_back(state, now)
 
-    def sits_out(self, state: CoordinatorState, now: float) -> dict[str, float]:
-        kept = out(state, now)
-        if not kept:
-            return {}
-        records = {node: record_of(state, node, kept) for node in state.ready}
-        return {node: record.until for node, record in records.items() if record is not None}
-
     def refusal(self, state: CoordinatorState, node: str, now: float) -> str:
         return standing(state, node, now)
 
@@ -55,11 +49,24 @@ class HostQuarantine(CoordinatorFeature):
     def round_judged(
         self, state: CoordinatorState, ended: Round, cause: rootcause.Cause | None, now: float
     ) -> None:
+        note_losses(state, ended, now)
         judged(state, ended, cause, now)
+        _forget(state, now)
 
     def took_over(self, state: CoordinatorState, written: Ledger, now: float) -> None:
         if written.hosts:
             inherit(state, written, now)
+
+
+def note_losses(state: CoordinatorState, ended: Round, now: float) -> None:
+    """Count the lost hosts, or forget earlier losses if the job has made progress."""
+    if state.group.budget.fruitless == 0:
+        state.hosts = {n: policy.progressed(record) for n, record in state.hosts.items()}
+        return
+    for host in ended.stop.lost_hosts if ended.stop is not None else ():
+        number = number_of(host)
+        before = state.hosts.get(number, HostRecord(host))
+        state.hosts[number] = policy.lost(state.config.restarts, before, now)
 
 
 def judged(
@@ -81,9 +88,8 @@ def judged(
             if record.is_out(now) and not state.hosts[number].is_out(now):
                 again = f"{record.host} is not kept out any more: the same failure came on {host}"
                 state.group.wait.note = again
-    before = state.hosts.get(blamed, policy.HostRecord(host))
+    before = state.hosts.get(blamed, HostRecord(host))
     state.hosts[blamed] = policy.blamed(rules, replace(before, host=host), how, now)
-    _forget(state, now)
 
 
 def _hosts_of(state: CoordinatorState, cause: rootcause.Cause | None) -> dict[str, str]:
@@ -99,7 +105,7 @@ def _forget(state: CoordinatorState, now: float) -> None:
     rules = state.config.quarantine
     known = {n: policy.remembered(rules, record, now) for n, record in state.hosts.items()}
     kept = [n for n, record in known.items() if not policy.is_forgotten(record, now)]
-    kept.sort(key=lambda number: known[number].until, reverse=True)
+    kept.sort(key=lambda n: max(known[n].until, known[n].paused_until), reverse=True)
     state.hosts = {number: known[number] for number in kept[:HOSTS_KEPT]}
     come_back(state, now)
 
@@ -115,14 +121,12 @@ def number_of(host: str) -> int:
     return roll((host,))
 
 
-def out(state: CoordinatorState, now: float) -> dict[int, policy.HostRecord]:
+def out(state: CoordinatorState, now: float) -> dict[int, HostRecord]:
     """The quarantined hosts. Few are ever known, and mostly none."""
     return {number: record for number, record in state.hosts.items() if record.is_out(now)}
 
 
-def record_of(
-    state: CoordinatorState, node: str, kept: dict[int, policy.HostRecord]
-) -> policy.HostRecord | None:
+def record_of(state: CoordinatorState, node: str, kept: dict[int, HostRecord]) -> HostRecord | None:
     """The record that quarantines this node, if any; `kept` are those that are `out`."""
     return kept.get(number_of(state.members[node].info.host)) if kept else None
 
@@ -144,7 +148,7 @@ def about_seated(state: CoordinatorState, infos: tuple[NodeInfo, ...], now: floa
     return "; ".join(said)
 
 
-def _needed(state: CoordinatorState, host: str, record: policy.HostRecord) -> str:
+def _needed(state: CoordinatorState, host: str, record: HostRecord) -> str:
     least = state.min_nodes
     needs = "1 node" if least == 1 else f"{least} nodes"
     needs = f"the job needs {'' if least == state.max_nodes else 'at least '}{needs}"
@@ -156,7 +160,7 @@ def _name(state: CoordinatorState, number: int) -> str:
     return next((host for host in sorted(hosts) if number_of(host) == number), "")
 
 
-def _left(record: policy.HostRecord, now: float) -> str:
+def _left(record: HostRecord, now: float) -> str:
     return f"{max(1.0, record.until - now):.0f} s"
 
 
@@ -172,7 +176,14 @@ def standing(state: CoordinatorState, node: str, now: float) -> str:
 def inherit(state: CoordinatorState, written: Ledger, now: float) -> None:
     """Take over an earlier coordinator's records of hosts."""
     state.hosts = {
-        kept.host: policy.HostRecord("", kept.failures, kept.stays, now + kept.left_s)
+        kept.host: HostRecord(
+            "",
+            kept.failures,
+            kept.stays,
+            now + kept.left_s,
+            losses=kept.losses,
+            paused_until=now + kept.pause_s,
+        )
         for kept in written.hosts
     }
     come_back(state, now)
