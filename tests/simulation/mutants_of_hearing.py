@@ -71,7 +71,7 @@ MUTANTS = (
     Mutant(
         "a node that ended in another round is taken for a member of this one",
         "§7.6",
-        "core.rounds:_is_member",
+        "core.features.liveness_locks:_has_seat",
         "one.round != current.number or ",
         "",
         "again",

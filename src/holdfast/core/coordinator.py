@@ -85,7 +85,6 @@ from holdfast.core.protocol.messages import (
     FromNode,
     Heartbeat,
     HeartbeatAnswered,
-    MembersEnded,
     NodeDraining,
     NodeGreeted,
     NodeJoined,
@@ -342,8 +341,6 @@ def _heard(state: CoordinatorState, node: str, message: FromNode, now: float) ->
             return _joined(state, node, message, now)
         case WorkersFailed():
             return rounds.failed(state, node, message, now)
-        case FailuresDescribed():
-            return rounds.described(state, node, message)
         case WorkersSucceeded():
             return rounds.succeeded(state, node, message)
         case WorkersProgressed():
@@ -356,8 +353,6 @@ def _heard(state: CoordinatorState, node: str, message: FromNode, now: float) ->
             return rounds.left(state, node, message, now)
         case ClosingWanted():
             return rounds.closing_wanted(state, message.outcome)
-        case MembersEnded():
-            return rounds.members_ended(state, message.ended, now)
         case Heartbeat():
             return []  # Leases are kept beside the coordinator.
         case _:
@@ -472,14 +467,14 @@ def _greeted(state: CoordinatorState, node: str, message: NodeGreeted, now: floa
         member.last_rank = message.standing.group_rank
     effects += _receive(state, member, message)
     for feature in state.features:
-        feature.greeted(state, node)
+        feature.connected(state, node)
     effects += rounds.take_report(state, node, message.standing, now)
     state.update_ready(node)
     if state.outcome is not None:
         return effects  # It was the last that had to succeed.
     if not member.round:
         effects += rounds.reinstate(state, node)
-    effects += rounds.members_ended(state, message.ended, now)
+    effects += flatten(feature.greeted(state, message, now) for feature in state.features)
     if message.closing is not None:
         effects += rounds.closing_wanted(state, message.closing)
     if message.draining:

@@ -35,7 +35,6 @@ Takeover: a round that an earlier coordinator formed
 13. A round may have been written down without being announced. When nodes report that have not
     heard of it, and they are all of its members, it never ran: it is over.
 14. A member that is known to have succeeded is not waited for, and its loss does not count.
-15. A member whose own machine proves its end (its liveness lock is free) is gone.
 """
 
 from __future__ import annotations
@@ -65,11 +64,7 @@ from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.bounds import cut
 from holdfast.core.protocol.document import DONE_KEPT, Ledger, NodeLimits, brief, roll
 from holdfast.core.protocol.messages import (
-    DescribeFailures,
-    EndedMember,
     EndingKind,
-    ExpectExits,
-    FailuresDescribed,
     NodeDraining,
     NodeLeft,
     RoundReport,
@@ -99,8 +94,6 @@ if TYPE_CHECKING:
 Effects = list[CoordinatorEffect]
 
 ANNOUNCE_EVERY_S = 5.0
-DESCRIBED_NODES = 3
-"""How many nodes are asked for all details of their failures."""
 STOP_MARGIN_S = 5.0
 EXPLAIN_AFTER_S = 1.0
 """An end of a round that takes longer to be judged is explained first."""
@@ -110,7 +103,6 @@ WITHOUT_LEASE = "had lost the coordinator and stopped its workers"
 RESIGN_FROM = 3
 """Of two nodes, one lost node is half: that does not show which of them is cut off."""
 ALL_SUCCEEDED = Outcome("succeeded", "all workers succeeded", 0)
-PROVEN_END = "all its processes have ended, as its machine confirms"
 ENDINGS: dict[EndingKind, tuple[str, str]] = {
     "failure": ("a worker failed", "one restart, unless a member was lost too"),
     "loss": ("a member is lost, suspected, has left or stopped by itself", "nothing"),
@@ -728,30 +720,15 @@ def failed(state: CoordinatorState, node: str, message: WorkersFailed, now: floa
     current = state.group.told_round(message.round, node)
     if current is None or not message.failures:
         return []
-    _note_failures(current, message.failures, now)
-    effects = _ask_for_details(current, node, message.failures)
+    note_failures(current, message.failures, now)
+    asked = (f.workers_failed(current, node, message.failures) for f in state.features)
+    effects = flatten(asked)
     reason = rootcause.describe(message.failures[0])
     locate = any(rootcause.waited_in_vain(failure) for failure in message.failures)
     return end(state, current, StopCause("failure", reason, locate=locate), now) + effects
 
 
-def _ask_for_details(current: Round, node: str, failures: tuple[Failure, ...]) -> Effects:
-    """Ten thousand tracebacks at once would drown the heartbeats: only a few nodes are asked."""
-    known_in_full = not any(failure.brief for failure in failures)
-    if known_in_full or current.described >= DESCRIBED_NODES:
-        return []
-    current.described += 1
-    return [Tell(node, DescribeFailures(current.number))]
-
-
-def described(state: CoordinatorState, node: str, message: FailuresDescribed) -> Effects:
-    current = state.group.told_round(message.round, node)
-    if current is not None:
-        _note_failures(current, message.failures, None)
-    return []
-
-
-def _note_failures(current: Round, told: tuple[Failure, ...], received_at: float | None) -> None:
+def note_failures(current: Round, told: tuple[Failure, ...], received_at: float | None) -> None:
     """Keep a node's later report on a rank, with the time at which the first one was received.
 
     Clocks of different hosts are never compared: failures are ordered by their receipt, less how
@@ -775,20 +752,7 @@ def succeeded(state: CoordinatorState, node: str, message: WorkersSucceeded) -> 
     if state.succession is not None and node == state.succession.leader:
         _note_done(current, node)
     _close_if_all_succeeded(state, current)
-    effects = _expect_exits(current)
-    return effects + flatten(f.member_succeeded(state, current) for f in state.features)
-
-
-def _expect_exits(current: Round) -> Effects:
-    """Half of the nodes have finished well, now: the others should soon.
-
-    A node that misses this, or comes back later, is not told, and does not report.
-    """
-    seats = current.seats
-    if seats.succeeded != (len(seats.by_node) + 1) // 2 or current.stop is not None:
-        return []
-    left = [node for node in seats.nodes() if not seats.has_succeeded(node)]
-    return [Tell(node, ExpectExits(current.number)) for node in left]
+    return flatten(f.member_succeeded(state, current) for f in state.features)
 
 
 def _note_done(current: Round, node: str) -> None:
@@ -810,12 +774,12 @@ def stopped(state: CoordinatorState, node: str, message: RoundStopped, now: floa
     if current is None or not is_current or not current.seats.is_present(node):
         return []
     if current.announced:
-        _note_failures(current, message.failures, now)
+        note_failures(current, message.failures, now)
     effects = reinstate(state, node)
     what = WITHOUT_LEASE if message.lease_ended else "has stopped its workers"
     effects += end_for(state, current, "loss", (member.name, what), now)
     if message.lease_ended:
-        _note_lost(current, f"{member.name} {what}")
+        note_lost(current, f"{member.name} {what}")
     _is_back(state, current, node, idle=not message.ran)
     return effects
 
@@ -832,10 +796,10 @@ def reported(
     elif report.condition == "succeeded":
         effects = succeeded(state, node, WorkersSucceeded(current.number))
     elif report.condition not in ("running", "left"):
-        _note_failures(current, report.failures, now)
+        note_failures(current, report.failures, now)
         effects = end_for(state, current, "loss", (member.name, WITHOUT_LEASE), now)
         if report.lease_ended:
-            _note_lost(current, f"{member.name} {WITHOUT_LEASE}")
+            note_lost(current, f"{member.name} {WITHOUT_LEASE}")
     if report.condition == "stopped":
         _is_back(state, current, node)
     elif current.stop is not None and not effects:
@@ -913,7 +877,7 @@ def left(state: CoordinatorState, node: str, message: NodeLeft, now: float) -> E
         return [Explain(f"{member.name} stays out: {message.reason}", member.name)]
     current = state.group.round
     if current is not None and current.announced and node in current.seats:
-        _note_failures(current, message.failures, now)
+        note_failures(current, message.failures, now)
         if not current.seats.has_succeeded(node):
             from holdfast.core.policy import kinds
 
@@ -972,11 +936,11 @@ def _without(state: CoordinatorState, node: str, what: tuple[str, str], now: flo
             _note_done(current, node)
             return []
     effects = end_for(state, current, "loss", what, now)
-    _note_lost(current, " ".join(what))
+    note_lost(current, " ".join(what))
     return effects
 
 
-def _note_lost(current: Round, text: str) -> None:
+def note_lost(current: Round, text: str) -> None:
     """A member was lost, or had to stop, before it had succeeded; `text` says so."""
     assert current.stop is not None, "a member is lost, and the round goes on"
     current.stop.lost = current.stop.lost or text
@@ -1417,7 +1381,7 @@ def _bury_leader(state: CoordinatorState, current: Round, now: float) -> None:
     state.deadlines.pop("departed", None)
     current.seats.note_exit(departed.node, "gone")
     stop.lost_hosts.add(host_of(departed.node))
-    _note_lost(current, _departed(departed.node))
+    note_lost(current, _departed(departed.node))
 
 
 def _explain_takeover(state: CoordinatorState, current: Round, now: float) -> Effects:
@@ -1444,7 +1408,7 @@ def give_up_missing(state: CoordinatorState, now: float) -> Effects:
     effects = end(state, current, StopCause("loss", f"{nodes} {reason}"), now)
     current.seats.give_up_all()
     current.missing = None
-    _note_lost(current, f"node {missing[0] + 1} {reason}")
+    note_lost(current, f"node {missing[0] + 1} {reason}")
     return effects
 
 
@@ -1497,43 +1461,3 @@ def _unaware_members(state: CoordinatorState, current: Round, wanted: int) -> li
     if len(names) > wanted and stranger is not None:
         return [name for name in names if name != stranger]
     return None
-
-
-# Members that have ended, by proof of their own machine.
-
-
-def members_ended(state: CoordinatorState, told: tuple[EndedMember, ...], now: float) -> Effects:
-    """A node reported nodes that have ended on its machine. Seats that do not match are ignored."""
-    effects: Effects = []
-    for one in told:
-        current = state.group.round
-        if current is not None and current.announced and _is_member(current, one):
-            effects += _member_ended(state, current, one, now)
-    return effects
-
-
-def _is_member(current: Round, one: EndedMember) -> bool:
-    """Whether this is about a seat of this very round."""
-    if one.round != current.number or one.seat >= len(current.seats):
-        return False
-    if one.instance and current.instance and one.instance != current.instance:
-        return False
-    return current.seats.by_rank[one.seat].node in ("", one.node)
-
-
-def _member_ended(state: CoordinatorState, current: Round, one: EndedMember, now: float) -> Effects:
-    about = f"a node of round {current.number}, on {host_of(one.node)}, has ended"
-    seat = current.seats.by_rank[one.seat]
-    if seat.status == "member" and seat.node in state.members:
-        return gone(state, seat.node, PROVEN_END, now, ended=True)
-    if seat.status == "member" and current.stop is not None and seat.exit is None:
-        current.seats.note_exit(seat.node, "gone")  # It died with the last coordinator.
-        _note_lost(current, about)
-    if seat.status == "unreported":
-        effects = end(state, current, StopCause("loss", about), now)
-        current.seats.give_up(one.seat)
-        _note_lost(current, about)
-        if not current.seats.unreported:
-            current.missing = None
-        return effects
-    return []

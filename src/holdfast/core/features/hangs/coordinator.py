@@ -72,7 +72,7 @@ class Hangs(CoordinatorFeature):
         assert isinstance(message, WorkersResumed), "it has no other"
         return resumed(state, node, message)
 
-    def greeted(self, state: CoordinatorState, node: str) -> None:
+    def connected(self, state: CoordinatorState, node: str) -> None:
         """Start over, on a fresh connection (rule 4)."""
         current = state.group.round
         if current is None or current.stalls is None:
