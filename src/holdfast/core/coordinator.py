@@ -25,12 +25,11 @@ Around the machine, in `Coordination`
    ensures that.
 10. The end of a connection is silence, not death. The orderly end of a tether is proof of death.
 11. A greeting starts over: its answer tells the node all that it has to know.
-12. A message that a node may not send (`objection`) is dropped: it renews no lease, is no step.
+12. A message that a node may not send (`core.objections`) is refused: it is no step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from msgspec import Struct, field
@@ -67,6 +66,7 @@ from holdfast.core.membership import (
     NodeHeardAgain,
     NodeSuspected,
 )
+from holdfast.core.objections import objection
 from holdfast.core.policy import restarts
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol import settings
@@ -81,7 +81,6 @@ from holdfast.core.protocol.document import (
 from holdfast.core.protocol.messages import (
     CloseJob,
     ClosingWanted,
-    FailuresDescribed,
     FromNode,
     Heartbeat,
     HeartbeatAnswered,
@@ -99,7 +98,7 @@ from holdfast.core.protocol.messages import (
     WorkersProgressed,
     WorkersSucceeded,
 )
-from holdfast.core.protocol.model import Endpoint, Failure, Outcome, Term
+from holdfast.core.protocol.model import Endpoint, Outcome, Term
 from holdfast.core.rounds import Group, flatten
 
 TYPE_CHECKING = False  # As in `typing`, without its import.
@@ -115,13 +114,8 @@ LEASES_TIMER = "leases"
 REQUESTS_TIMER = "requests"
 EXPLAIN_AFTER_S = 1.0
 """An outcome that takes longer to be written down is explained."""
-LEAP = 1_000_000
-"""The most rounds, or coordinators, that a node's memory may be ahead of this coordinator's."""
 CHARGES_MOST = 10_000
 """The most failed rounds that a node may remember where only those of a window count."""
-INSTANCE_MOST = 2**52
-"""The highest instance number: a time in microseconds that no clock, however wrong, reaches."""
-
 Deadline = Literal[
     "form",
     "room",
@@ -913,103 +907,6 @@ def all_heard(coordinator: Coordinator, now: float) -> bool:
         if name in current.seats and not current.seats.has_succeeded(name):
             return False
     return True
-
-
-# Messages that a node may send. An admitted node knows the job's token, if any, and speaks of
-# itself: under its own name, of its own failures, of ranks that it was given, and never before it
-# has greeted on that connection. Numbers far above those known here are refused: they would be
-# counted on from, and written down. A claim that only *may* be false is ignored where it counts.
-
-
-class Objection(Struct, frozen=True):
-    """Why a message is refused. `kind` is a word to count by."""
-
-    kind: str
-    reason: str
-
-
-def objection(
-    state: CoordinatorState, node: str, message: FromNode, has_greeted: bool
-) -> Objection | None:
-    """The objection to this message from that node; None if there is none."""
-    if isinstance(message, Heartbeat):
-        return None  # A node that is not known has no lease, and gets no answer.
-    if isinstance(message, NodeGreeted):
-        return _in_greeting(state, node, message)
-    if isinstance(message, RequestMade | RequestAnswered):
-        return None  # Nor does it get one to what it asks.
-    if not (has_greeted and node in state.members) and state.outcome is None:
-        return Objection("greeting", "a node has to greet before it says anything else")
-    match message:
-        case NodeJoined():
-            return _name(node, message.info.node)
-        case WorkersFailed() | FailuresDescribed() | RoundStopped():
-            return _about_others(state, node, message.failures, message.round)
-        case NodeLeft():
-            return _about_others(state, node, message.failures)
-        case ClosingWanted():
-            return _closing(state, node, message.outcome)
-        case _:
-            return None
-
-
-def _in_greeting(state: CoordinatorState, node: str, message: NodeGreeted) -> Objection | None:
-    return (
-        _name(node, message.info.node)
-        or _memory(state, message.seen)
-        or _standing(state, node, message.standing)
-        or (_closing(state, node, message.closing) if message.closing is not None else None)
-    )
-
-
-def _name(node: str, said: str) -> Objection | None:
-    if said == node:
-        return None
-    return Objection("name", f"{node} spoke under the name {said}")
-
-
-def _standing(state: CoordinatorState, node: str, standing: RoundReport | None) -> Objection | None:
-    if standing is None:
-        return None
-    # Ranks are not compared: it may stand in a round of another life of the job.
-    return _about_others(state, node, standing.failures)
-
-
-def _memory(state: CoordinatorState, seen: Seen) -> Objection | None:
-    ours, theirs = state.term, seen.term
-    epoch = ours.epoch if theirs.instance == ours.instance else 0
-    is_true = (
-        seen.round <= state.group.round_number + LEAP
-        and theirs.epoch <= epoch + LEAP
-        and theirs.instance <= max(ours.instance, INSTANCE_MOST)
-    )
-    if is_true:
-        return None
-    said = f"round {seen.round} under term {theirs}"
-    return Objection("memory", f"a node claims to have seen {said}, which cannot be")
-
-
-def _closing(state: CoordinatorState, node: str, outcome: Outcome) -> Objection | None:
-    if outcome.verdict == "succeeded":
-        return Objection("closing", "a node wants the job to have succeeded")
-    cause = () if outcome.cause is None else (outcome.cause,)
-    return _about_others(state, node, (*cause, *outcome.others))
-
-
-def _about_others(
-    state: CoordinatorState, node: str, failures: Iterable[Failure], round: int = 0
-) -> Objection | None:
-    """Whether some of the failures are not this node's own, as far as that is known."""
-    current = state.group.round
-    told = current.assignments if current is not None and current.number == round else {}
-    assignment = told.get(node)
-    given = None if assignment is None else {one.rank for one in assignment.workers}
-    for failure in failures:
-        if failure.node != node:
-            return Objection("failure", f"{node} told of a failure on another node")
-        if given is not None and failure.rank not in given:
-            return Objection("failure", f"{node} told of rank {failure.rank}, which is not its own")
-    return None
 
 
 # The coordinator's initial state: a journal records it, so that decisions can be replayed.
