@@ -470,13 +470,13 @@ def _greeted(state: CoordinatorState, node: str, message: NodeGreeted, now: floa
         return [*effects, Tell(node, Welcomed()), *_tell_outcome(state.end, node)]
     member = state.admit(message.info)
     member.endpoint, member.suspected = message.endpoint, ""
-    if message.standing is not None:
-        member.last_round = message.standing.round
-        member.last_rank = message.standing.group_rank
+    if message.report is not None:
+        member.last_round = message.report.round
+        member.last_rank = message.report.group_rank
     effects += _receive(state, member, message)
     for feature in state.features:
         feature.greeted(state, node)
-    effects += rounds.take_report(state, node, message.standing, now)
+    effects += rounds.take_report(state, node, message.report, now)
     state.update_ready(node)
     if state.outcome is not None:
         return effects  # It was the last that had to succeed.
@@ -515,7 +515,7 @@ def _is_outranked(state: CoordinatorState, seen: Seen) -> bool:
 
 def _remember(state: CoordinatorState, message: NodeGreeted, now: float) -> Effects:
     """A node remembers more than this coordinator: the record was lost; its memory replaces it."""
-    seen, report, group = message.seen, message.standing, state.group
+    seen, report, group = message.seen, message.report, state.group
     charges = _possible_charges(state, seen.charges)
     more = seen.term > state.term
     more = more or seen.round > group.round_number or charges > group.budget.charges
@@ -959,7 +959,7 @@ def _in_greeting(state: CoordinatorState, node: str, message: NodeGreeted) -> Ob
     return (
         _name(node, message.info.node)
         or _memory(state, message.seen)
-        or _standing(state, node, message.standing)
+        or _report(state, node, message.report)
         or (_closing(state, node, message.closing) if message.closing is not None else None)
     )
 
@@ -970,11 +970,11 @@ def _name(node: str, said: str) -> Objection | None:
     return Objection("name", f"{node} spoke under the name {said}")
 
 
-def _standing(state: CoordinatorState, node: str, standing: RoundReport | None) -> Objection | None:
-    if standing is None:
+def _report(state: CoordinatorState, node: str, report: RoundReport | None) -> Objection | None:
+    if report is None:
         return None
     # Ranks are not compared: it may stand in a round of another life of the job.
-    return _about_others(state, node, standing.failures)
+    return _about_others(state, node, report.failures)
 
 
 def _memory(state: CoordinatorState, seen: Seen) -> Objection | None:

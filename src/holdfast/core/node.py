@@ -718,7 +718,7 @@ def greeting(state: NodeState, now: float, heartbeat: int = 0) -> messages.NodeG
     return messages.NodeGreeted(
         node_info(state),
         seen=messages.Seen(state.link.term, state.last_round, restarts),
-        standing=None if round is None else _round_report(state, round, now),
+        report=None if round is None else _round_report(state, round, now),
         endpoint=state.endpoint if state.phase is Phase.WAITING else None,
         draining=draining,
         within_s=within_s,

@@ -105,7 +105,7 @@ class NodeGreeted(Record, frozen=True):
 
     info: NodeInfo
     seen: Seen = Seen()
-    standing: RoundReport | None = None
+    report: RoundReport | None = None
     endpoint: Endpoint | None = None
     """Reserved for the next round's master; without one the node is not ready for a round."""
     draining: Line = ""

@@ -110,8 +110,8 @@ def test_a_member_with_a_new_connection_is_told_again_and_waited_for() -> None:
     job = draining()
     for node in "abc":
         job.hear(node, SaveHeard(1, True, 7, 1))
-    standing = RoundReport(1, 0, 3, "running")
-    assert steps(job.greet("a", standing)) == {"a": 7}
+    report = RoundReport(1, 0, 3, "running")
+    assert steps(job.greet("a", report)) == {"a": 7}
     job.hear("b", WorkersSaved(1, number=1))
     assert stopped(job.hear("c", WorkersSaved(1, number=1))) == set()
     job.hear("a", SaveHeard(1, True, 7, 1))
@@ -276,9 +276,9 @@ def test_if_somebody_leaves_meanwhile_workers_are_not_asked_twice() -> None:
 def test_whoever_takes_over_goes_on_with_what_was_decided() -> None:
     job = running("a", "b")
     again = SavingReport(3, "ada asked all workers to save", 50.0)
-    standing = RoundReport(1, 0, 2, "running", saving=again)
-    assert steps(job.greet("a", standing)) == {"a": None, "b": None}
-    known = replace(standing, group_rank=1, saving=replace(again, step=9))
+    report = RoundReport(1, 0, 2, "running", saving=again)
+    assert steps(job.greet("a", report)) == {"a": None, "b": None}
+    known = replace(report, group_rank=1, saving=replace(again, step=9))
     assert steps(job.greet("b", known)) == {"a": 9, "b": 9}
     for node in "ab":
         effects = job.hear(node, SaveHeard(1, True, 9, 3))
