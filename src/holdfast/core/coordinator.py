@@ -174,7 +174,7 @@ class Succession(Struct):
     leader: str
     """The node that this coordinator runs on."""
     successors: tuple[str, ...] = ()
-    places: dict[str, Endpoint] = field(default_factory=dict)
+    addresses: dict[str, Endpoint] = field(default_factory=dict)
     """The addresses of the leader and its successors."""
     leader_seat: int | None = None
     """The leader's own seat in the round, as it was written down."""
@@ -568,14 +568,14 @@ def _name_successors(state: CoordinatorState, now: float) -> Effects:
         others = (name for name in state.members if name not in known and name != follows.leader)
         known += list(others)[: SUCCESSORS - len(known)]
     members = {name: state.members.get(name) for name in (follows.leader, *known)}
-    places = {
-        name: member.info.place
+    addresses = {
+        name: member.info.address
         for name, member in members.items()
-        if member is not None and member.info.place is not None
+        if member is not None and member.info.address is not None
     }
-    if tuple(known) == follows.successors and places == follows.places:
+    if tuple(known) == follows.successors and addresses == follows.addresses:
         return []
-    follows.successors, follows.places = tuple(known), places
+    follows.successors, follows.addresses = tuple(known), addresses
     return [Tell(name, _welcome(state, waiting="")) for name in known]
 
 
@@ -586,7 +586,7 @@ def _welcome(state: CoordinatorState, waiting: str | None = None) -> Welcomed:
         waiting = state.group.wait.reason if waits else ""
     if follows is None:
         return Welcomed(waiting=waiting)
-    return Welcomed(follows.successors, waiting, follows.leader, follows.places)
+    return Welcomed(follows.successors, waiting, follows.leader, follows.addresses)
 
 
 def _note_own_seat(state: CoordinatorState) -> None:
@@ -646,7 +646,7 @@ class Recorded(NamedTuple):
 
 def _recorded(state: CoordinatorState) -> Recorded:
     group, follows, current = state.group, state.succession, state.group.round
-    successors = follows and (follows.successors, follows.places, follows.leader_seat)
+    successors = follows and (follows.successors, follows.addresses, follows.leader_seat)
     known = (group.round_number, group.budget.charges, group.closing, group.limits)
     job = (*known, state.outcome, successors)
     if current is None:
@@ -678,7 +678,7 @@ def _write(state: CoordinatorState, now: float) -> Write:
     follows = state.succession
     if follows is None:
         return Write(state.version, ledger(state, now))
-    return Write(state.version, ledger(state, now), follows.successors, follows.places)
+    return Write(state.version, ledger(state, now), follows.successors, follows.addresses)
 
 
 # The end.

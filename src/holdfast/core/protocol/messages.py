@@ -275,7 +275,7 @@ class Welcomed(Record, frozen=True):
     """The reason for the job's wait, if it waits."""
     leader: NameOrNone = ""
     """The node that carries this coordinator, in jobs where any node can."""
-    places: Annotated[dict[Name, Endpoint], Meta(max_length=FEW)] = field(default_factory=dict)
+    addresses: Annotated[dict[Name, Endpoint], Meta(max_length=FEW)] = field(default_factory=dict)
     """The addresses of the leader and its successors."""
     name: NameOrNone = ""
     """The node's name (`core.protocol.naming`); empty if sent before."""

@@ -51,7 +51,7 @@ class NodeInfo(Struct, frozen=True):
     rank_hint: Count | None = None
     topology: NameOrNone = ""
     """Its topology key: nodes with neighbouring keys get neighbouring ranks."""
-    place: Endpoint | None = None
+    address: Endpoint | None = None
     """Its address when it carries the coordinator, in jobs where any node can."""
     name: NameOrNone = ""
     """The name that an earlier coordinator gave it, which it keeps."""
