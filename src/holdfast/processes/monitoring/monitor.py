@@ -44,7 +44,7 @@ from holdfast.worker.page import VARIABLE
 if TYPE_CHECKING:
     from holdfast.core.policy.hangs import Finding, HangVerdict
     from holdfast.core.policy.stacks import StackGroup
-    from holdfast.core.policy.standings import StepMarks, WorkerProgress
+    from holdfast.core.policy.worker_progress import StepMarks, WorkerProgress
     from holdfast.core.policy.stragglers import PaceWatch
     from holdfast.core.policy.stuck import StuckFinding
     from holdfast.processes.monitoring import stacks
@@ -399,48 +399,48 @@ class Monitor:
             if worker.pid == pid and not worker.is_expired:
                 self._expire(worker, f"the timer of {scope}")
 
-    def standings(self) -> list[WorkerProgress]:
+    def worker_progress(self) -> list[WorkerProgress]:
         """How far each worker that runs is, and how fast, now; in the order of their local ranks.
 
         Reads memory alone: for whoever answers on the loop (status, metrics)."""
         return [
-            self._standing(worker)
+            self._progress_of(worker)
             for worker in sorted(self._running(), key=lambda one: one.local_rank)
         ]
 
     def finished(self) -> list[WorkerProgress]:
         """The workers that have ended while the round goes on, with their last steps."""
         return [
-            replace(self._standing(worker), step_age_s=None, steps_a_second=None, phase="")
+            replace(self._progress_of(worker), step_age_s=None, steps_a_second=None, phase="")
             for worker in self._workers.values()
             if worker.has_ended
         ]
 
-    def _standing(self, worker: Watched) -> WorkerProgress:
-        from holdfast.core.policy import standings
+    def _progress_of(self, worker: Watched) -> WorkerProgress:
+        from holdfast.core.policy import worker_progress
 
         sign, now = self._sign(worker), time.monotonic()
         step = worker.unsaid if worker.unsaid is not None else worker.step
         age_s = now - worker.heard_at
         if sign is not None and sign.step is not None:
             step, age_s = sign.step, sign.step_age_s
-        marks = self._marks.setdefault(worker.local_rank, standings.StepMarks())
+        marks = self._marks.setdefault(worker.local_rank, worker_progress.StepMarks())
         if step is not None:
-            standings.note(marks, step, now - age_s)
-        return standings.WorkerProgress(
+            worker_progress.note(marks, step, now - age_s)
+        return worker_progress.WorkerProgress(
             rank=worker.rank,
             local_rank=worker.local_rank,
             pid=worker.pid,
             step=step,
             step_age_s=None if step is None else age_s,
-            steps_a_second=standings.pace(marks, now),
+            steps_a_second=worker_progress.pace(marks, now),
             phase="" if sign is None else sign.phase,
         )
 
     def _note_paces(self) -> None:
         if not self._is_loaded:
             return
-        self.standings()  # Each look leaves a mark, by which the pace is told.
+        self.worker_progress()  # Each look leaves a mark, by which the pace is told.
         from holdfast.core.policy import stragglers
 
         if self._paces is None:
