@@ -956,7 +956,7 @@ def _failure(
     if killed_for is not None:  # A worker that was ended because it took too long says nothing.
         error = ErrorDetail(message=killed_for.reason, non_retryable=killed_for.ends_job)
     early = [one for one in round.workers.values() if one.ended_early]
-    place, in_collective = failures.location(worker.location)
+    location, in_collective = failures.in_words(worker.location)
     raised_s = failures.raised_s(event.error, event.wall_time)
     return Failure(
         node=state.node,
@@ -979,7 +979,7 @@ def _failure(
         ended_before=tuple(EarlyEnd(one.rank, one.step, state.name) for one in early)[
             : root_cause.EARLY_ENDS_TOLD
         ],
-        place=place,
+        location=location,
         in_collective=in_collective,
     )
 

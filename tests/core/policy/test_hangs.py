@@ -110,7 +110,7 @@ def test_the_odd_one_is_named() -> None:
     verdict = group.judged(ONE_ELSEWHERE)
     assert verdict.hangs
     assert verdict.suspect == 2
-    assert verdict.groups[-1].place.shortly() == "in evaluate at train.py:77"
+    assert verdict.groups[-1].location.shortly() == "in evaluate at train.py:77"
 
 
 @pytest.mark.parametrize("moves", ["processor", "bytes", "stack"])

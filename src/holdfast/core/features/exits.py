@@ -133,7 +133,7 @@ def _named(state: NodeState, one: Unexited) -> str:
 
 def _where(one: Unexited) -> str:
     past = "past the end of its program" if one.is_finalizing else ""
-    words = ", ".join(each for each in (past, one.place) if each)
+    words = ", ".join(each for each in (past, one.location) if each)
     return f"; it is {words}" if words else ""
 
 

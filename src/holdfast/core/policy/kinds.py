@@ -250,8 +250,8 @@ def advice_for(kind: str) -> str:
 def telling_line(failure: Failure) -> str:
     """The most telling line: of an exception, or, without one, the last of its output."""
     lines = [line.strip() for line in failure.error.message.splitlines() if line.strip()]
-    if not lines and (place := _place_of_crash(failure)):
-        return place
+    if not lines and (location := _location_of_crash(failure)):
+        return location
     if not lines:
         tail = [line.strip() for line in failure.stderr_tail.splitlines() if line.strip()]
         says_little = failure.ended_for or failure.status.signal is not None
@@ -291,7 +291,7 @@ def _is_recursion(stack: str) -> bool:
     return any(lines.count(line) >= _RECURSION for line in set(lines))
 
 
-def _place_of_crash(failure: Failure) -> str:
+def _location_of_crash(failure: Failure) -> str:
     """The location of a worker that left its stack when it crashed."""
     if failure.status.signal is None or not failure.error.traceback:
         return ""

@@ -80,11 +80,11 @@ def name(failures: Iterable[Failure]) -> Cause | None:
 
 def _in_no_collective(lost: Iterable[Failure]) -> Failure | None:
     """Of those that lost a connection, the only one that did so outside a collective."""
-    from holdfast.core.policy.stacks import place_of_error
+    from holdfast.core.policy.stacks import location_of_error
 
-    places = [(one, place_of_error(one.error.traceback)) for one in lost]
-    known = [(one, place) for one, place in places if place is not None]
-    outside = [one for one, place in known if not place.in_collective]
+    locations = [(one, location_of_error(one.error.traceback)) for one in lost]
+    known = [(one, location) for one, location in locations if location is not None]
+    outside = [one for one, location in known if not location.in_collective]
     return outside[0] if len(outside) == 1 < len(known) else None
 
 

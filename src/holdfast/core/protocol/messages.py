@@ -47,7 +47,7 @@ ENDED_TOLD = 64
 """Ended nodes of one machine in one report."""
 NAMED_MOST = 64
 """Nodes that are named in a request, or as not having answered it."""
-PLACES_MOST = 16
+LOCATIONS_MOST = 16
 """Locations of one node's workers in one report."""
 Condition = Literal["running", "failed", "succeeded", "left", "stopping", "stopped"]
 """*left*: all workers have ended, after they were told to save: that is no success."""
@@ -180,7 +180,7 @@ class WorkersStalled(Record, frozen=True):
     """All workers of this node have stalled for too long."""
 
     round: Number
-    places: Annotated[tuple[FrameGroup, ...], Meta(max_length=PLACES_MOST)] = ()
+    locations: Annotated[tuple[FrameGroup, ...], Meta(max_length=LOCATIONS_MOST)] = ()
     """Their locations, the largest group first."""
     still_s: Seconds = 0.0
     never_spoke: bool = False

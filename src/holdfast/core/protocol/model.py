@@ -185,7 +185,7 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     """The kind of cause (`core.policy.kinds`) for which we ended it ourselves, if we did."""
     ended_before: Annotated[tuple[EarlyEnd, ...], Meta(max_length=8)] = ()
     """Workers that had ended well by then, the first few: a missing peer may be one."""
-    place: Line = ""
+    location: Line = ""
     """The location of a stopped worker when its round was to end: "in load at data.py:88"."""
     in_collective: bool = False
     """Whether it waited for other ranks there."""

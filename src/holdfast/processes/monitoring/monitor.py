@@ -35,7 +35,7 @@ from holdfast.core.node_io import (
 )
 from holdfast.core.policy.config import Oversight
 from holdfast.core.protocol.bounds import LINE_MOST, clean, cut
-from holdfast.core.protocol.messages import PLACES_MOST, FrameGroup
+from holdfast.core.protocol.messages import LOCATIONS_MOST, FrameGroup
 from holdfast.core.protocol.model import Ranks
 from holdfast.processes.monitoring.pages import RoundPages, Sign, StackFiles, StackMeans
 from holdfast.runtime.loop import Cancellable
@@ -44,9 +44,9 @@ from holdfast.worker.page import VARIABLE
 if TYPE_CHECKING:
     from holdfast.core.policy.hangs import Finding, HangVerdict
     from holdfast.core.policy.stacks import StackGroup
-    from holdfast.core.policy.worker_progress import StepMarks, WorkerProgress
     from holdfast.core.policy.stragglers import PaceWatch
     from holdfast.core.policy.stuck import StuckFinding
+    from holdfast.core.policy.worker_progress import StepMarks, WorkerProgress
     from holdfast.processes.monitoring import stacks
     from holdfast.processes.monitoring.checks import HangChecks, StuckChecks
 
@@ -347,11 +347,11 @@ class Monitor:
     def _on_expired(
         self, worker: Watched, deadline: str, is_final: bool, snapshot: stacks.StackSnapshot | None
     ) -> None:
-        place, file = "", ""
+        location, file = "", ""
         if snapshot is not None:
-            place, file = snapshot.place_of(worker.rank), snapshot.file
+            location, file = snapshot.location_of(worker.rank), snapshot.file
         of = (self._round.number, worker.local_rank)
-        self._post(DeadlineMissed(*of, deadline, place, file, is_final))
+        self._post(DeadlineMissed(*of, deadline, location, file, is_final))
 
     def _set_limits(self) -> None:
         self._limit_timers = [
@@ -377,7 +377,7 @@ class Monitor:
         workers = tuple(
             Unexited(
                 one.local_rank,
-                "" if snapshot is None else snapshot.place_of(one.rank),
+                "" if snapshot is None else snapshot.location_of(one.rank),
                 snapshot is not None and snapshot.is_finalizing(one.rank, self._means.is_python),
             )
             for one in self._running()
@@ -563,11 +563,11 @@ def places_told(groups: Iterable[StackGroup]) -> tuple[FrameGroup, ...]:
     return tuple(
         FrameGroup(
             tuple(stack.rank for stack in group.stacks),
-            cut(group.place.function, LINE_MOST),
-            cut(group.place.where, LINE_MOST),
-            cut(group.place.kernel, LINE_MOST),
+            cut(group.location.function, LINE_MOST),
+            cut(group.location.where, LINE_MOST),
+            cut(group.location.kernel, LINE_MOST),
         )
-        for group in islice(groups, PLACES_MOST)
+        for group in islice(groups, LOCATIONS_MOST)
     )
 
 

@@ -188,13 +188,13 @@ def _groups(
     state: CoordinatorState, stalls: RoundStalls, left: list[str]
 ) -> tuple[StackGroup, ...]:
     """The locations of the workers of all nodes."""
-    from holdfast.core.policy.stacks import WorkerStack, as_told, grouped_by
+    from holdfast.core.policy.stacks import WorkerStack, grouped_by, told_location
 
     return grouped_by(
-        (as_told(place), WorkerStack(rank, state.members[node].name))
+        (told_location(location), WorkerStack(rank, state.members[node].name))
         for node in left
-        for place in stalls.reports[node].places
-        for rank in place.ranks
+        for location in stalls.reports[node].locations
+        for rank in location.ranks
     )
 
 
@@ -205,6 +205,6 @@ def _case(stalls: RoundStalls, left: list[str], groups: tuple[StackGroup, ...]) 
     odd = odd_one(groups)
     if odd is not None:
         for node in left:
-            if any(odd.rank in place.ranks for place in stalls.reports[node].places):
+            if any(odd.rank in location.ranks for location in stalls.reports[node].locations):
                 return HangCase(node, odd.rank)
     return HangCase(left[0])

@@ -123,7 +123,7 @@ class NodeHangs(NodeFeature):
             return []
         told = WorkersStalled(
             event.round,
-            event.places,
+            event.locations,
             event.still_s,
             event.never_spoke,
             event.needs_cause,
@@ -150,10 +150,10 @@ class NodeHangs(NodeFeature):
     def _located(self, state: NodeState, event: WorkersLocated) -> Effects:
         if not self._is_locating(state) or event.round != state.last_round:
             return []
-        for place in event.places:
+        for location in event.locations:
             for worker in state.workers.values():
-                if worker.rank in place.ranks:
-                    worker.location = place
+                if worker.rank in location.ranks:
+                    worker.location = location
         kept = [Say(f"where each worker was: {event.file}")] if event.file else []
         return [*kept, *self._stop(state)]
 
@@ -219,12 +219,12 @@ def _end_suspect(state: NodeState, event: StallFound, named: int | None) -> Effe
     if not running:
         return []
     rank = next((one for one in (named, event.suspect) if one in running), min(running))
-    where = next((told for told in event.places if rank in told.ranks), None)
-    place, _ = failures.location(where)
+    where = next((told for told in event.locations if rank in told.ranks), None)
+    location, _ = failures.in_words(where)
     kept = f"; stacks: {event.file}" if event.file else ""
     from holdfast.core.policy.kinds import HANG, STANDSTILL
 
-    words = f"the job hung, and it was ended{place and ' '}{place}{kept}"
+    words = f"the job hung, and it was ended{location and ' '}{location}{kept}"
     kind = HANG if rank == named else STANDSTILL
     state.workers[running[rank]].killed_for = KilledFor(words, kind)
     said = Say(f"ending rank {rank} for it (--hang restart)")
@@ -250,7 +250,7 @@ def _deadline_missed(worker: WorkerHere, event: DeadlineMissed) -> Effects:
     """End the worker for it; it fails with the deadline's name (rule 6)."""
     from holdfast.core.policy.kinds import DEADLINE, RUN_TIME
 
-    where = f" while it was {event.place}" if event.place else ""
+    where = f" while it was {event.location}" if event.location else ""
     missed = f"{event.deadline} ran out{where}"
     kept = f"; its stack: {event.file}" if event.file else ""
     kind = RUN_TIME if event.is_final else DEADLINE
