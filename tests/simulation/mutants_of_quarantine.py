@@ -9,7 +9,7 @@ MUTANTS = (
         "a host is kept out after its first failure",
         "§9.2",
         "core.policy.quarantine:blamed",
-        "needed = policy.after if stays == 0 else 1",
+        "needed = policy.after if quarantines == 0 else 1",
         "needed = 1",
         "blamed",
         (82, 67, 48),
@@ -26,8 +26,8 @@ MUTANTS = (
         also=(
             (
                 "core.policy.quarantine:let_in",
-                "stays, now, record.cause",
-                "record.stays, record.until, record.cause",
+                "quarantines, now, record.cause",
+                "record.quarantines, record.until, record.cause",
             ),
         ),
         shown_by="quarantined",
@@ -65,7 +65,7 @@ MUTANTS = (
         "§9.3",
         "core.policy.quarantine:HostRecord.is_out",
         "return now < self.until",
-        "return self.stays > 0",
+        "return self.quarantines > 0",
         "blamed",
         (4, 34, 91),
     ),

@@ -134,7 +134,7 @@ Deadline = Literal[
     "missing",
     "awaited",
     "departed",
-    "stay",
+    "quarantine",
     "unrecorded",
     "close",
 ]
@@ -627,7 +627,7 @@ def _kept(state: CoordinatorState, now: float) -> tuple[HostKept, ...]:
     ends = state.outcome is not None or state.group.closing is not None
     records = () if ends else sorted(state.hosts.items())
     return tuple(
-        HostKept(number, record.failures, record.stays, round(record.until - now, 1))
+        HostKept(number, record.failures, record.quarantines, round(record.until - now, 1))
         for number, record in records
     )
 

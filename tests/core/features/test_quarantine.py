@@ -129,7 +129,7 @@ def test_what_is_held_against_hosts_is_taken_over_and_a_stay_that_is_over_is_not
         fail_on(job, "b")
     written = ledger(job.state, job.now + 100.0)
     (kept,) = written.hosts
-    assert (kept.failures, kept.stays, kept.left_s) == (3, 1, 200.0)
+    assert (kept.failures, kept.quarantines, kept.left_s) == (3, 1, 200.0)
     later = coordinator.take_over(job.state.config, Term(1, 2), written, 5000.0, 1.0)
     (record,) = quarantine.out(later, 5000.0).values()
     assert record.until == 5200.0

@@ -33,7 +33,7 @@ class HostQuarantine(CoordinatorFeature):
     """Attaches quarantine to the coordinator."""
 
     def due(self, state: CoordinatorState, what: str, now: float) -> None:
-        if what == "stay":
+        if what == "quarantine":
             state.rewrite = True  # A successor must not quarantine that host once more.
             come_back(state, now)
 
@@ -106,9 +106,9 @@ def _forget(state: CoordinatorState, now: float) -> None:
 
 def come_back(state: CoordinatorState, now: float) -> None:
     """Wake up when the next quarantine ends: it is written down, lest a takeover repeats it."""
-    stays = [record.until for record in out(state, now).values()]
-    if stays:
-        state.deadlines["stay"] = min(stays)
+    ends = [record.until for record in out(state, now).values()]
+    if ends:
+        state.deadlines["quarantine"] = min(ends)
 
 
 def number_of(host: str) -> int:
@@ -172,7 +172,7 @@ def standing(state: CoordinatorState, node: str, now: float) -> str:
 def inherit(state: CoordinatorState, written: Ledger, now: float) -> None:
     """Take over an earlier coordinator's records of hosts."""
     state.hosts = {
-        kept.host: policy.HostRecord("", kept.failures, kept.stays, now + kept.left_s)
+        kept.host: policy.HostRecord("", kept.failures, kept.quarantines, now + kept.left_s)
         for kept in written.hosts
     }
     come_back(state, now)

@@ -41,7 +41,7 @@ class HostRecord(Struct, frozen=True):
     """Its name; empty if recorded by another coordinator, which kept a number."""
     failures: int = 0
     """Rounds in a row that blame it."""
-    stays: int = 0
+    quarantines: int = 0
     """Quarantines so far, as far as not forgotten."""
     until: float = 0.0
     """When its quarantine ends, or when it was last blamed without one."""
@@ -72,31 +72,33 @@ def blamed_host(cause: rootcause.Cause | None, lost: Iterable[str], hosts: dict[
 def blamed(policy: Quarantine, before: HostRecord, cause: str, now: float) -> HostRecord:
     """One more round failed on this host."""
     record = remembered(policy, before, now)
-    failures, stays = record.failures + 1, record.stays
-    needed = policy.after if stays == 0 else 1
+    failures, quarantines = record.failures + 1, record.quarantines
+    needed = policy.after if quarantines == 0 else 1
     if failures < needed:
-        return HostRecord(record.host, failures, stays, now, cause)
-    return HostRecord(record.host, failures, stays + 1, now + stay_s(policy, stays + 1), cause)
+        return HostRecord(record.host, failures, quarantines, now, cause)
+    return HostRecord(
+        record.host, failures, quarantines + 1, now + quarantine_s(policy, quarantines + 1), cause
+    )
 
 
-def stay_s(policy: Quarantine, stays: int) -> float:
-    """How long quarantine number `stays` of a host lasts."""
-    return min(policy.first_s * 2.0 ** min(stays - 1, DOUBLINGS_MOST), policy.longest_s)
+def quarantine_s(policy: Quarantine, quarantines: int) -> float:
+    """How long quarantine number `quarantines` of a host lasts."""
+    return min(policy.first_s * 2.0 ** min(quarantines - 1, DOUBLINGS_MOST), policy.longest_s)
 
 
 def failed_elsewhere(record: HostRecord, cause: str, now: float) -> HostRecord:
     """A round failed on another host (rules 2 and 4)."""
     if not record.is_out(now):
-        return HostRecord(record.host, 0, record.stays, record.until, record.cause)
+        return HostRecord(record.host, 0, record.quarantines, record.until, record.cause)
     if not cause or cause != record.cause:
         return record
-    return HostRecord(record.host, 0, record.stays - 1, now, record.cause)
+    return HostRecord(record.host, 0, record.quarantines - 1, now, record.cause)
 
 
 def let_in(record: HostRecord, now: float) -> HostRecord:
     """The job cannot do without it: a quarantine that was not applied does not count."""
-    stays = max(record.stays - 1, 0)
-    return HostRecord(record.host, record.failures, stays, now, record.cause)
+    quarantines = max(record.quarantines - 1, 0)
+    return HostRecord(record.host, record.failures, quarantines, now, record.cause)
 
 
 def remembered(policy: Quarantine, record: HostRecord, now: float) -> HostRecord:
@@ -104,11 +106,13 @@ def remembered(policy: Quarantine, record: HostRecord, now: float) -> HostRecord
     quiet = int(max(0.0, now - record.until) / policy.forget_s)
     if not quiet:
         return record
-    return HostRecord(record.host, 0, max(0, record.stays - quiet), record.until, record.cause)
+    return HostRecord(
+        record.host, 0, max(0, record.quarantines - quiet), record.until, record.cause
+    )
 
 
 def is_forgotten(record: HostRecord, now: float) -> bool:
-    return not (record.failures or record.stays or record.is_out(now))
+    return not (record.failures or record.quarantines or record.is_out(now))
 
 
 def reason(record: HostRecord, where: str = "there") -> str:

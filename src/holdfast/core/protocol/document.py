@@ -53,7 +53,7 @@ class HostKept(Struct, frozen=True, array_like=True):
     host: Roll
     """Its name as a number (`roll`): a name may be long, and nodes send theirs."""
     failures: Count
-    stays: Count
+    quarantines: Count
     left_s: Seconds
     """Seconds of quarantine from now on; below zero, seconds since its end."""
 
