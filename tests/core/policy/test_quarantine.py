@@ -15,9 +15,9 @@ from holdfast.core.policy.quarantine import (
     failed_elsewhere,
     is_forgotten,
     let_in,
+    quarantine_s,
     reason,
     remembered,
-    quarantine_s,
 )
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.model import ErrorDetail, ExitStatus, Failure
