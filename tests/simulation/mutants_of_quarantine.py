@@ -44,7 +44,7 @@ MUTANTS = (
     Mutant(
         "a takeover forgets who is kept out",
         "§9.5",
-        "core.features.quarantine:inherit",
+        "core.features.quarantine:HostQuarantine.took_over",
         "for kept in written.hosts",
         "for kept in ()",
         "blamed",

@@ -34,7 +34,7 @@ OUT_OF_MEMORY = "out of memory"
 NOT_STARTED = "could not be started"
 HANG = "hang"
 NO_EXIT = "hang at the end"
-STANDSTILL = "hang of all ranks"
+STALL = "hang of all ranks"
 COLLECTIVES = "collectives that differ"
 TIMED_OUT = "collective timed out"
 DEADLINE = "deadline"
@@ -181,7 +181,7 @@ ADVICE = {
     NOT_STARTED: "",
     HANG: "the file of stacks says where each rank was",
     NO_EXIT: "the file of stacks says where it was when the others had finished",
-    STANDSTILL: "the file of stacks says where each rank was",
+    STALL: "the file of stacks says where each rank was",
     RUN_TIME: "give it more time with --run-timeout, or let it do less",
     DEADLINE: "the file of stacks says where it was",
     STUCK: "a disk or a device does not answer: look at that machine's kernel log",

@@ -113,10 +113,3 @@ def remembered(policy: Quarantine, record: HostRecord, now: float) -> HostRecord
 
 def is_forgotten(record: HostRecord, now: float) -> bool:
     return not (record.failures or record.quarantines or record.is_out(now))
-
-
-def reason(record: HostRecord, where: str = "there") -> str:
-    """The reason, in words."""
-    if record.failures > 1:
-        return f"{record.failures} rounds in a row failed {where}"
-    return f"a round failed {where} again"

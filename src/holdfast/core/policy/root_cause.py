@@ -146,9 +146,9 @@ def _early_end(end: EarlyEnd) -> str:
 
 def _missed_somebody(failure: Failure) -> bool:
     """Rule 4."""
-    from holdfast.core.policy.kinds import STANDSTILL
+    from holdfast.core.policy.kinds import STALL
 
-    waited = lost_a_peer(failure) or waited_in_vain(failure) or failure.ended_for == STANDSTILL
+    waited = lost_a_peer(failure) or waited_in_vain(failure) or failure.ended_for == STALL
     return bool(failure.ended_before) and waited
 
 
@@ -255,9 +255,9 @@ def _certainty(cause: Cause) -> tuple[Certainty, str]:
 
     first, others = cause.first, cause.also_failed
     if first.ended_for == kinds.HANG:
-        return "likely", "all ranks stood still, and it at another place than the others"
-    if first.ended_for == kinds.STANDSTILL:
-        return "unclear", "all ranks stood still at the same place, and one had to be ended"
+        return "likely", "all ranks were stalled, and it in another place than the others"
+    if first.ended_for == kinds.STALL:
+        return "unclear", "all ranks were stalled in the same place, and one had to be ended"
     if first.ended_for == kinds.STUCK:
         return "certain", "the kernel says so"
     if first.ended_for:

@@ -10,6 +10,7 @@ from holdfast.core.coordinator_io import CoordinatorEffect, Explain, OperatorAsk
 from holdfast.core.features import commands
 from holdfast.core.features.saving.coordinator import RoundSaves, SaveEnd
 from holdfast.core.membership import NodeGone
+from holdfast.core.policy import sentences
 from holdfast.core.protocol.document import Ledger, NodeLimits
 from holdfast.core.protocol.messages import (
     NodeDraining,
@@ -244,7 +245,7 @@ def test_where_nobody_looks_that_is_said_and_it_is_over() -> None:
     job.hear("a", SaveHeard(1, number=1))
     effects = job.hear("b", SaveHeard(1, number=1))
     assert overs(effects) == {"a": False, "b": False}
-    assert any("no worker of this job looks" in one.text for one in explained(effects))
+    assert sentences.save_over("nobody looks", None) in [one.text for one in explained(effects)]
 
 
 def test_a_wait_for_a_common_step_is_given_up_and_a_decided_step_is_not() -> None:
@@ -256,7 +257,7 @@ def test_a_wait_for_a_common_step_is_given_up_and_a_decided_step_is_not() -> Non
         job.hear(node, SaveHeard(1, True, 41, 1))
     effects = job.wake(60.0)
     assert overs(effects) == {}
-    assert any("2 of 2 nodes have not saved yet" in one.text for one in explained(effects))
+    assert sentences.late_save(2, 2) in [one.text for one in explained(effects)]
 
 
 def test_if_somebody_leaves_meanwhile_workers_are_not_asked_twice() -> None:
