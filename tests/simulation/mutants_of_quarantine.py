@@ -9,7 +9,7 @@ MUTANTS = (
         "a host is kept out after its first failure",
         "§9.2",
         "core.policy.quarantine:blamed",
-        "needed = policy.after if stays == 0 else 1",
+        "needed = policy.after if quarantines == 0 else 1",
         "needed = 1",
         "blamed",
         (82, 67, 48),
@@ -26,7 +26,7 @@ MUTANTS = (
         also=(
             (
                 "core.policy.quarantine:let_in",
-                "stays=max(record.stays - 1, 0), until=now, told=False",
+                "quarantines=max(record.quarantines - 1, 0), until=now, told=False",
                 "told=False",
             ),
         ),
@@ -44,7 +44,7 @@ MUTANTS = (
     Mutant(
         "a takeover forgets who is kept out",
         "§9.5",
-        "core.features.quarantine:inherit",
+        "core.features.quarantine:HostQuarantine.took_over",
         "for kept in written.hosts",
         "for kept in ()",
         "blamed",
@@ -65,7 +65,7 @@ MUTANTS = (
         "§9.3",
         "core.membership:HostRecord.is_out",
         "return now < self.until",
-        "return self.stays > 0",
+        "return self.quarantines > 0",
         "blamed",
         (4, 34, 91),
     ),

@@ -126,7 +126,7 @@ Deadline = Literal[
     "missing",
     "awaited",
     "departed",
-    "stay",
+    "quarantine",
     "unrecorded",
     "close",
 ]
@@ -166,7 +166,7 @@ class Succession(Struct):
     leader: str
     """The node that this coordinator runs on."""
     successors: tuple[str, ...] = ()
-    places: dict[str, Endpoint] = field(default_factory=dict)
+    addresses: dict[str, Endpoint] = field(default_factory=dict)
     """The addresses of the leader and its successors."""
     leader_seat: int | None = None
     """The leader's own seat in the round, as it was written down."""
@@ -456,13 +456,13 @@ def _greeted(state: CoordinatorState, node: str, message: NodeGreeted, now: floa
         return [*effects, Tell(node, Welcomed()), *_tell_outcome(state.end, node)]
     member = state.admit(message.info)
     member.endpoint, member.suspected = message.endpoint, ""
-    if message.standing is not None:
-        member.last_round = message.standing.round
-        member.last_rank = message.standing.group_rank
+    if message.report is not None:
+        member.last_round = message.report.round
+        member.last_rank = message.report.group_rank
     effects += _receive(state, member, message)
     for feature in state.features:
         feature.connected(state, node)
-    effects += rounds.take_report(state, node, message.standing, now)
+    effects += rounds.take_report(state, node, message.report, now)
     state.update_ready(node)
     if state.outcome is not None:
         return effects  # It was the last that had to succeed.
@@ -501,7 +501,7 @@ def _is_outranked(state: CoordinatorState, seen: Seen) -> bool:
 
 def _remember(state: CoordinatorState, message: NodeGreeted, now: float) -> Effects:
     """A node remembers more than this coordinator: the record was lost; its memory replaces it."""
-    seen, report, group = message.seen, message.standing, state.group
+    seen, report, group = message.seen, message.report, state.group
     charges = _possible_charges(state, seen.charges)
     more = seen.term > state.term
     more = more or seen.round > group.round_number or charges > group.budget.charges
@@ -554,14 +554,14 @@ def _name_successors(state: CoordinatorState, now: float) -> Effects:
         others = (name for name in state.members if name not in known and name != follows.leader)
         known += list(others)[: SUCCESSORS - len(known)]
     members = {name: state.members.get(name) for name in (follows.leader, *known)}
-    places = {
-        name: member.info.place
+    addresses = {
+        name: member.info.address
         for name, member in members.items()
-        if member is not None and member.info.place is not None
+        if member is not None and member.info.address is not None
     }
-    if tuple(known) == follows.successors and places == follows.places:
+    if tuple(known) == follows.successors and addresses == follows.addresses:
         return []
-    follows.successors, follows.places = tuple(known), places
+    follows.successors, follows.addresses = tuple(known), addresses
     return [Tell(name, _welcome(state, waiting="")) for name in known]
 
 
@@ -572,7 +572,7 @@ def _welcome(state: CoordinatorState, waiting: str | None = None) -> Welcomed:
         waiting = state.group.wait.reason if waits else ""
     if follows is None:
         return Welcomed(waiting=waiting)
-    return Welcomed(follows.successors, waiting, follows.leader, follows.places)
+    return Welcomed(follows.successors, waiting, follows.leader, follows.addresses)
 
 
 def _note_own_seat(state: CoordinatorState) -> None:
@@ -615,7 +615,7 @@ def _kept(state: CoordinatorState, now: float) -> tuple[HostKept, ...]:
         HostKept(
             number,
             record.failures,
-            record.stays,
+            record.quarantines,
             round(record.until - now, 1),
             record.losses,
             max(0.0, round(record.paused_until - now, 1)),
@@ -638,7 +638,7 @@ class Recorded(NamedTuple):
 
 def _recorded(state: CoordinatorState) -> Recorded:
     group, follows, current = state.group, state.succession, state.group.round
-    successors = follows and (follows.successors, follows.places, follows.leader_seat)
+    successors = follows and (follows.successors, follows.addresses, follows.leader_seat)
     known = (group.round_number, group.budget.charges, group.closing, group.limits)
     job = (*known, state.outcome, successors)
     if current is None:
@@ -670,7 +670,7 @@ def _write(state: CoordinatorState, now: float) -> Write:
     follows = state.succession
     if follows is None:
         return Write(state.version, ledger(state, now))
-    return Write(state.version, ledger(state, now), follows.successors, follows.places)
+    return Write(state.version, ledger(state, now), follows.successors, follows.addresses)
 
 
 # The end.

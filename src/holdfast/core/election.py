@@ -457,7 +457,7 @@ def _saw(state: ElectionState, found: RegisterRead, now: float) -> list[Election
     replaced = document.term > state.above and state.leader not in ("", document.leader)
     state.above = max(state.above, document.term)
     state.leader, state.successors = document.leader, document.successors
-    state.endpoints = document.places
+    state.endpoints = document.addresses
     # A register that lost its content tells nothing of the one that leads by now.
     free = (not document.leader or _is_dead(state, document.leader)) and not lost
     effects = _claim_in_turn(state, now, free=free)
@@ -585,8 +585,8 @@ def _next_document(state: ElectionState, last: Document, **changes: object) -> D
     unique = {"counter": last.counter + 1, "nonce": f"{state.node}/{state.writes}", "left": ""}
     document = replace(last, **{"leader": state.node, **unique, **changes})
     known = (document.leader, *document.successors)
-    endpoints = {**document.places, **own}
-    return replace(document, places={n: e for n, e in endpoints.items() if n in known})
+    endpoints = {**document.addresses, **own}
+    return replace(document, addresses={n: e for n, e in endpoints.items() if n in known})
 
 
 def _send(state: ElectionState, pending: PendingWrite) -> list[ElectionEffect]:
@@ -603,7 +603,7 @@ def _write_next(state: ElectionState, now: float, *, renew: bool = False) -> lis
     new, state.wanted = state.wanted, None
     changes: dict[str, object] = {}
     if new is not None:
-        changes = {"successors": new.successors, "ledger": new.ledger, "places": new.places}
+        changes = {"successors": new.successors, "ledger": new.ledger, "addresses": new.addresses}
     document = _next_document(state, state.seen, **changes)
     version = new.version if new is not None else 0
     return _send(state, PendingWrite(document, state.token, now, version))
@@ -703,7 +703,7 @@ def _step_down(state: ElectionState, reason: str) -> list[ElectionEffect]:
     if state.role is not Role.LEADER or state.seen is None:
         return []
     state.role, state.leader = Role.FOLLOWER, ""
-    state.successors, state.endpoints = state.seen.successors, state.seen.places
+    state.successors, state.endpoints = state.seen.successors, state.seen.addresses
     state.pending = state.wanted = None
     state.hold_over = state.resigns = False
     return [StepDown(reason), *_ask_register(state)]
@@ -751,7 +751,7 @@ def _welcomed(
 ) -> list[ElectionEffect]:
     """A coordinator names the leader and its successors."""
     state.leader, state.successors = welcome.leader, welcome.successors
-    state.endpoints = welcome.places
+    state.endpoints = welcome.addresses
     state.above = max(state.above, term)
     state.seeking = state.dialled = False
     state.welcomed = True

@@ -304,7 +304,7 @@ class HostRecord(Struct, frozen=True):
     """Its name; empty if recorded by another coordinator, which kept a number."""
     failures: int = 0
     """Rounds in a row that failed because of it (`core.policy.quarantine`)."""
-    stays: int = 0
+    quarantines: int = 0
     """Quarantines so far, as far as not forgotten."""
     until: float = 0.0
     """When its quarantine ends, or when it was last blamed without one."""

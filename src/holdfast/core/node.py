@@ -73,7 +73,7 @@ from holdfast.core.node_io import (
     WorkerExited,
     WorkerStarted,
 )
-from holdfast.core.policy import failures, node_texts, root_cause, timing
+from holdfast.core.policy import failures, root_cause, sentences, timing
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.policy.signals import LastSignal, is_repeat
 from holdfast.core.protocol import exit_status, messages
@@ -467,7 +467,7 @@ def _prepare(state: NodeState, event: NodeEvent) -> Effects:
         case NodeStarted():
             effects += _started(state, event)
         case SpawnerReady(subreaper=False):
-            effects.append(Say(node_texts.NO_SUBREAPER))
+            effects.append(Say(sentences.NO_SUBREAPER))
         case EndpointReserved():
             state.endpoint = event.endpoint
         case StoreFailed():
@@ -590,7 +590,7 @@ def lost(state: NodeState, reason: str, permanent: bool, now: float) -> Effects:
     if link.attempts == 0 and not state.unfit:
         has_job, is_done = link.term.instance > 0, has_succeeded(state)
         told_s = None if state.phase is Phase.RUNNING else limit_s
-        said.append(Say(node_texts.no_contact(reason, is_done, has_job, told_s)))
+        said.append(Say(sentences.no_contact(reason, is_done, has_job, told_s)))
     delay_s = min(_redial_delay(state), limit_s - without_s)
     link.attempts += 1
     return [*said, WakeNode(Timer.REDIAL, delay_s)]
@@ -683,7 +683,7 @@ def greeting(state: NodeState, now: float, heartbeat: int = 0) -> messages.NodeG
     greeting = messages.NodeGreeted(
         node_info(state),
         seen=messages.Seen(state.link.term, state.last_round, restarts),
-        standing=None if round is None else _round_report(state, round, now),
+        report=None if round is None else _round_report(state, round, now),
         endpoint=state.endpoint if state.phase is Phase.WAITING else None,
         draining=draining,
         within_s=within_s,
@@ -739,7 +739,7 @@ def _run(state: NodeState, message: messages.RunRound, now: float) -> Effects:
     state.leaving.job_continues = False  # From now on it needs this node.
     effects = set_deadlines(state)
     if link.lease is not None:
-        effects.append(Say(node_texts.seat(assignment)))
+        effects.append(Say(sentences.seat(assignment)))
     if message.note and not link.hosting:
         effects.append(Say(message.note))
     effects += [one for each in state.features for one in each.round_started(state)]
@@ -829,7 +829,7 @@ def _stop_round(state: NodeState, message: messages.StopRound) -> Effects:
     # Of those that failed, one may be stuck in the kernel, and still there.
     left = [local_rank for local_rank in alive(state) if local_rank not in round.failures]
     reason = on_itself(message.reason, message.about, state.name)
-    said = node_texts.round_ends(message.round, reason, len(left), bool(round.failures))
+    said = sentences.round_ends(message.round, reason, len(left), bool(round.failures))
     return [Say(said), *stopped]
 
 
@@ -908,7 +908,7 @@ def _failure(
     if killed_for is not None:  # A worker that was ended because it took too long says nothing.
         error = ErrorDetail(message=killed_for.reason, non_retryable=killed_for.ends_job)
     early = [one for one in round.workers.values() if one.ended_early]
-    place, in_collective = failures.location(worker.location)
+    location, in_collective = failures.in_words(worker.location)
     raised_s = failures.raised_s(event.error, event.wall_time)
     return Failure(
         node=state.node,
@@ -931,7 +931,7 @@ def _failure(
         ended_before=tuple(EarlyEnd(one.rank, one.step, state.name) for one in early)[
             : root_cause.EARLY_ENDS_TOLD
         ],
-        place=place,
+        location=location,
         in_collective=in_collective,
     )
 
@@ -1060,7 +1060,7 @@ def leave(state: NodeState, number: int, why: str = "") -> Effects:
     asked = _who_was_asked(state, number)
     state.outcome = Outcome("interrupted", reason, status, asked=asked)
     is_interrupt, grace_s = number == signal.SIGINT, state.config.timeouts.shutdown_s
-    passed_on = node_texts.passed_on(len(alive(state)), grace_s, is_interrupt)
+    passed_on = sentences.passed_on(len(alive(state)), grace_s, is_interrupt)
     said: Effects = [Say(f"{reason}{passed_on}")]
     if is_interrupt and not why:
         said += _others_wait(state)
@@ -1079,7 +1079,7 @@ def _others_wait(state: NodeState) -> Effects:
     is_member = state.link.lease is not None and state.phase is Phase.RUNNING
     if not is_member or not 0 < others < state.config.min_nodes:
         return []
-    return [Say(node_texts.others_wait(others, state.config.timeouts.join_s))]
+    return [Say(sentences.others_wait(others, state.config.timeouts.join_s))]
 
 
 # Stopping.
@@ -1101,7 +1101,7 @@ def _grace_over(state: NodeState) -> Effects:
     if not is_stopping or not running or state.killing is not None:
         return []
     ranks = [state.workers[local_rank].rank for local_rank in running]
-    said = Say(node_texts.not_stopped(ranks, state.config.timeouts.shutdown_s))
+    said = Say(sentences.not_stopped(ranks, state.config.timeouts.shutdown_s))
     # A zygote that has not forked all this time does not fork at all; a late fork would still be
     # waited for.
     is_warm = state.start_mode is not None and state.start_mode.warm
@@ -1128,7 +1128,7 @@ def _not_gone(state: NodeState, killing: Killing) -> Effects:
     if killing.unanswered == 1:
         return [ListStuck(), _unkillable(state)]
     if killing.unanswered == 2:
-        return [Say(node_texts.SPAWNER_SILENT), KillSpawner(), _unkillable(state)]
+        return [Say(sentences.SPAWNER_SILENT), KillSpawner(), _unkillable(state)]
     return give_up(state, ("the spawner",))
 
 
@@ -1141,7 +1141,7 @@ def give_up(
     """
     if state.killing is None or state.given_up:
         return []
-    said: Effects = [Say(each) for each in node_texts.left_behind(processes, forbidden)]
+    said: Effects = [Say(each) for each in sentences.left_behind(processes, forbidden)]
     if state.phase is Phase.CLOSING:
         return [*said, *finish(state)]
     state.phase = Phase.CLOSING

@@ -80,7 +80,7 @@ def _in_greeting(state: CoordinatorState, node: str, message: NodeGreeted) -> Ob
     return (
         _name(node, message.info.node)
         or _memory(state, message.seen)
-        or _standing(state, node, message.standing)
+        or _report(state, node, message.report)
         or (_closing(state, node, message.closing) if message.closing is not None else None)
     )
 
@@ -91,11 +91,11 @@ def _name(node: str, said: str) -> Objection | None:
     return Objection("name", f"{node} spoke under the name {said}")
 
 
-def _standing(state: CoordinatorState, node: str, standing: RoundReport | None) -> Objection | None:
-    if standing is None:
+def _report(state: CoordinatorState, node: str, report: RoundReport | None) -> Objection | None:
+    if report is None:
         return None
     # Ranks are not compared: it may stand in a round of another life of the job.
-    return _about_others(state, node, standing.failures)
+    return _about_others(state, node, report.failures)
 
 
 def _memory(state: CoordinatorState, seen: Seen) -> Objection | None:

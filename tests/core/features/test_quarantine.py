@@ -1,4 +1,4 @@
-"""Who is kept out of the next round, who sits all the same, and what is told and written of it."""
+"""Quarantined hosts: the seats of the next round, what is told and what is written down."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from holdfast.core.coordinator_io import Tell, Write
 from holdfast.core.features import quarantine
 from holdfast.core.membership import NodeGone
 from holdfast.core.policy import quarantine as policy
+from holdfast.core.policy import sentences
 from holdfast.core.protocol.document import HOSTS_KEPT
 from holdfast.core.protocol.messages import NodeLeft, RunRound, StandBy
 from holdfast.core.protocol.model import ErrorDetail, ExitStatus, Term
@@ -64,13 +65,14 @@ def test_the_spare_takes_the_seat_and_everybody_is_told() -> None:
         assert members(fail_on(job, "b")) == ["a", "b"]
     effects = fail_on(job, "b")
     assert members(effects) == ["a", "c"]
-    said = "host-b is kept out for 300 s: 3 rounds in a row failed there"
+    said = sentences.quarantined("host-b", 300.0, sentences.failed_there(3))
     assert said in explained(effects)
     runs = told(effects)
     assert [run.note for run in runs.values() if isinstance(run, RunRound)] == [said] * 2
     stands = [one.message for one in effects if isinstance(one, Tell) and one.node == "b"]
     assert isinstance(stands[0], StandBy)
-    assert stands[0].reason.startswith("this node is kept out for another 300 s: 3 rounds in a row")
+    why = sentences.failed_there(3, "here")
+    assert stands[0].reason == sentences.quarantined_here(300.0, why, 3)
 
 
 def test_a_job_that_needs_everybody_goes_on_and_says_so_each_time() -> None:
@@ -78,7 +80,8 @@ def test_a_job_that_needs_everybody_goes_on_and_says_so_each_time() -> None:
     for number in range(1, 6):
         effects = fail_on(job, "b")
         assert members(effects) == ["a", "b"]
-        said = f"host-b takes part although {number} rounds in a row failed there"
+        why = sentences.failed_there(number)
+        said = sentences.needed_all_the_same("host-b", why, 2, 2)
         assert (said in explained(effects)) == (number >= 3)
 
 
@@ -130,7 +133,7 @@ def test_what_is_held_against_hosts_is_taken_over_and_a_stay_that_is_over_is_not
         fail_on(job, "b")
     written = ledger(job.state, job.now + 100.0)
     (kept,) = written.hosts
-    assert (kept.failures, kept.stays, kept.left_s) == (3, 1, 200.0)
+    assert (kept.failures, kept.quarantines, kept.left_s) == (3, 1, 200.0)
     later = coordinator.take_over(job.state.config, Term(1, 2), written, 5000.0, 1.0)
     (record,) = quarantine.out(later, 5000.0).values()
     assert record.until == 5200.0

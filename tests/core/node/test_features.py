@@ -113,8 +113,8 @@ def test_what_a_feature_names_as_its_own_comes_to_it_alone(life: Life, watcher: 
 
 
 def test_a_greeting_has_what_features_say_of_the_round(life: Life) -> None:
-    assert greeting(life).standing is None
-    told = greeting(in_a_round(life)).standing
+    assert greeting(life).report is None
+    told = greeting(in_a_round(life)).report
     assert told is not None
     assert (told.round, told.saved) == (1, 7)
 

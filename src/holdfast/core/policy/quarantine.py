@@ -55,17 +55,18 @@ def blamed_host(cause: rootcause.Cause | None, lost: Iterable[str], hosts: dict[
 def blamed(policy: Quarantine, before: HostRecord, cause: str, now: float) -> HostRecord:
     """One more round failed on this host."""
     record = remembered(policy, before, now)
-    failures, stays = record.failures + 1, record.stays
-    needed = policy.after if stays == 0 else 1
+    failures, quarantines = record.failures + 1, record.quarantines
+    needed = policy.after if quarantines == 0 else 1
     again = replace(record, failures=failures, until=now, cause=cause, told=False)
     if failures < needed:
         return again
-    return replace(again, stays=stays + 1, until=now + stay_s(policy, stays + 1))
+    until = now + quarantine_s(policy, quarantines + 1)
+    return replace(again, quarantines=quarantines + 1, until=until)
 
 
-def stay_s(policy: Quarantine, stays: int) -> float:
-    """How long quarantine number `stays` of a host lasts."""
-    return min(policy.first_s * 2.0 ** min(stays - 1, DOUBLINGS_MOST), policy.longest_s)
+def quarantine_s(policy: Quarantine, quarantines: int) -> float:
+    """How long quarantine number `quarantines` of a host lasts."""
+    return min(policy.first_s * 2.0 ** min(quarantines - 1, DOUBLINGS_MOST), policy.longest_s)
 
 
 def failed_elsewhere(record: HostRecord, cause: str, now: float) -> HostRecord:
@@ -74,12 +75,13 @@ def failed_elsewhere(record: HostRecord, cause: str, now: float) -> HostRecord:
         return replace(record, failures=0, told=False)
     if not cause or cause != record.cause:
         return record
-    return replace(record, failures=0, stays=record.stays - 1, until=now, told=False)
+    quarantines = record.quarantines - 1
+    return replace(record, failures=0, quarantines=quarantines, until=now, told=False)
 
 
 def let_in(record: HostRecord, now: float) -> HostRecord:
     """The job cannot do without it: a quarantine that was not applied does not count."""
-    return replace(record, stays=max(record.stays - 1, 0), until=now, told=False)
+    return replace(record, quarantines=max(record.quarantines - 1, 0), until=now, told=False)
 
 
 def remembered(policy: Quarantine, record: HostRecord, now: float) -> HostRecord:
@@ -87,7 +89,8 @@ def remembered(policy: Quarantine, record: HostRecord, now: float) -> HostRecord
     quiet = int(max(0.0, now - record.until) / policy.forget_s)
     if not quiet:
         return record
-    return replace(record, failures=0, stays=max(0, record.stays - quiet), told=False)
+    quarantines = max(0, record.quarantines - quiet)
+    return replace(record, failures=0, quarantines=quarantines, told=False)
 
 
 def lost(policy: RestartPolicy, record: HostRecord, now: float) -> HostRecord:
@@ -105,11 +108,4 @@ def progressed(record: HostRecord) -> HostRecord:
 
 
 def is_forgotten(record: HostRecord, now: float) -> bool:
-    return not (record.failures or record.stays or record.losses or record.is_out(now))
-
-
-def reason(record: HostRecord, where: str = "there") -> str:
-    """The reason, in words."""
-    if record.failures > 1:
-        return f"{record.failures} rounds in a row failed {where}"
-    return f"a round failed {where} again"
+    return not (record.failures or record.quarantines or record.losses or record.is_out(now))

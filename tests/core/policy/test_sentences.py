@@ -1,0 +1,293 @@
+"""What the core tells its users, word by word. Other tests compare with the functions."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.policy import sentences
+from holdfast.core.policy.sentences import (
+    at_exit,
+    can_save,
+    cold_start,
+    deadline_missed,
+    ended_for_hang,
+    ended_unexited,
+    ending_for_deadline,
+    ending_for_hang,
+    ending_unexited,
+    failed_there,
+    hang_here,
+    hang_of_nodes,
+    imported_by_each,
+    imported_too_early,
+    importing,
+    its_stack,
+    late_save,
+    left_behind,
+    located,
+    named,
+    needed_all_the_same,
+    no_contact,
+    not_exited,
+    not_stopped,
+    not_the_host,
+    one_node_only,
+    others_wait,
+    passed_on,
+    preload_too_late,
+    quarantined,
+    quarantined_here,
+    round_ends,
+    save_asked,
+    save_over,
+    saving_already,
+    scaled,
+    seat,
+    slow,
+    stalled,
+    stalled_silently,
+    stuck,
+)
+from holdfast.core.protocol.model import Assignment, Endpoint, Ranks
+
+FILE = "/logs/stacks_1.txt"
+WORKER = "rank 1 on here (pid 102)"
+
+
+def assignment(*ranks: int) -> Assignment:
+    workers = tuple(Ranks(local, rank, rank) for local, rank in enumerate(ranks))
+    return Assignment(3, 0, 1, 2, 8, 8, workers, Endpoint("10.0.0.1", 29500))
+
+
+NODES = [
+    (seat(assignment(4)), "round 3: node 2 of 2, rank 4 of 8"),
+    (seat(assignment(4, 5, 6)), "round 3: node 2 of 2, ranks 4 to 6 of 8"),
+    (round_ends(3, "it failed", 0, True), "round 3 ends: it failed"),
+    (
+        round_ends(3, "it failed", 1, True),
+        "round 3 ends: it failed; stopping the other worker of this node",
+    ),
+    (
+        round_ends(3, "it failed", 2, True),
+        "round 3 ends: it failed; stopping the other 2 workers of this node",
+    ),
+    (
+        round_ends(3, "host2 left", 2, False),
+        "round 3 ends: host2 left; stopping 2 workers of this node",
+    ),
+    (
+        no_contact("refused", False, False, None),
+        "no contact with the coordinator: refused; trying until it answers",
+    ),
+    (
+        no_contact("refused", False, True, 600.0),
+        "no contact with the coordinator: refused; reconnecting, for up to 600 s (--join-timeout)",
+    ),
+    (
+        no_contact("refused", True, True, 600.0),
+        (
+            "no contact with the coordinator: refused; "
+            "all workers of this node are done; waiting for that to be recorded"
+        ),
+    ),
+    (passed_on(0, 30.0, True), ""),
+    (passed_on(1, 30.0, False), "; passing it on to 1 worker, 30 s of grace"),
+    (
+        passed_on(2, 30.0, True),
+        "; passing it on to 2 workers, 30 s of grace; Ctrl-C again ends at once",
+    ),
+    (
+        others_wait(1, 600.0),
+        (
+            "the other node waits up to 600 s (--join-timeout) for another node in place of "
+            "this one; Ctrl-C there ends it"
+        ),
+    ),
+    (
+        others_wait(3, 600.0),
+        (
+            "the other 3 nodes wait up to 600 s (--join-timeout) for another node in place of "
+            "this one; Ctrl-C on each of them ends it"
+        ),
+    ),
+    (not_stopped((1,), 30.0), "rank 1 did not stop within 30 s (--shutdown-timeout): killing"),
+    (
+        not_stopped((1, 2), 30.0),
+        "ranks 1, 2 did not stop within 30 s (--shutdown-timeout): killing",
+    ),
+    (
+        "\n".join(left_behind(["pid 7"], ["pid 8"])),
+        (
+            "pid 7 did not die from SIGKILL (stuck in the kernel?); going on without it\n"
+            "pid 8 belongs to another user: it could not be ended, and may still run; "
+            "going on without it"
+        ),
+    ),
+    (named((1, 2)), "ranks 1, 2"),
+]
+HANGS = [
+    (
+        stalled(2, 308.2, ["evaluation", "training"], 1.04),
+        (
+            "all workers have been stalled for 308 s in evaluation/training, "
+            "where no wait took more than 1.0 s before"
+        ),
+    ),
+    (
+        stalled(1, 308.2, [], 10.4),
+        "the worker has been stalled for 308 s, where no wait took more than 10 s before",
+    ),
+    (stalled_silently(1, 5.0), "the worker has been stalled for 5 s, without work or output"),
+    (
+        slow("rank 1 is in f", "rank 0 waits"),
+        "slow, but moving: rank 1 is in f, while rank 0 waits",
+    ),
+    (
+        hang_of_nodes(2, 300.4, "all wait", []),
+        "the job hangs: all workers on 2 nodes have been stalled for 300 s: all wait",
+    ),
+    (
+        hang_of_nodes(2, 300.4, "all wait", ["a", "b"]),
+        (
+            "the job hangs: all workers on 2 nodes have been stalled for 300 s: all wait; "
+            "all workers on a, b had ended with exit code 0"
+        ),
+    ),
+    (hang_here("stalled", [], 0.0, ""), "the job hangs: stalled"),
+    (
+        hang_here("stalled", [1], 2.0, FILE),
+        (
+            "the job hangs: stalled; rank 1 had ended with exit code 0 2 s before, "
+            f"and may be what they wait for; their stacks: {FILE}"
+        ),
+    ),
+    (ending_for_hang(1), "ending rank 1 for it (--hang restart)"),
+    (
+        ended_for_hang("in f at a.py:1", FILE),
+        f"the job hung, and it was ended in f at a.py:1; stacks: {FILE}",
+    ),
+    (ended_for_hang("", ""), "the job hung, and it was ended"),
+    (sentences.RESUMED, "the workers of this node are progressing again"),
+    (stuck(1, 102, "is stopped by a signal"), "rank 1 (pid 102) is stopped by a signal"),
+    (located(FILE), f"where each worker was: {FILE}"),
+    (deadline_missed("the deadline of loading", ""), "the deadline of loading ran out"),
+    (
+        ending_for_deadline(
+            1, deadline_missed("the deadline of loading", "in load at a.py:3"), FILE
+        ),
+        (
+            "rank 1: the deadline of loading ran out while it was in load at a.py:3; ending it; "
+            f"its stack: {FILE}"
+        ),
+    ),
+    (its_stack(""), ""),
+]
+EXITS = [
+    (
+        not_exited(WORKER, 30.0, its_stack(FILE)),
+        f"{WORKER} has not exited, 30 s after others finished; its stack: {FILE}",
+    ),
+    (
+        ending_unexited(WORKER, 60.0, at_exit("in f at a.py:1", True), True),
+        (
+            f"{WORKER} has not exited, 60 s after others finished (--exit-timeout): ending it; "
+            "it had finished; it is past the end of its program, in f at a.py:1"
+        ),
+    ),
+    (
+        ending_unexited(WORKER, 60.0, at_exit("", False), False),
+        (
+            f"{WORKER} has not exited, 60 s after others finished (--exit-timeout): ending it; "
+            "it counts as failed"
+        ),
+    ),
+    (
+        ended_unexited(60.0, at_exit("in f at a.py:1", False)),
+        (
+            "it had not exited 60 s after others finished (--exit-timeout), and was ended; "
+            "it is in f at a.py:1"
+        ),
+    ),
+]
+SAVING = [
+    (
+        can_save("host2 leaves", 1, 20.0),
+        "host2 leaves; 1 worker of this node can save, for up to 20 s",
+    ),
+    (
+        can_save("host2 leaves", 2, 0.26),
+        "host2 leaves; 2 workers of this node can save, for up to 0.3 s",
+    ),
+    (late_save(1, 2), "1 of 2 nodes have not saved yet; they still may"),
+    (save_over("saved", 7), "all workers that ask have saved, at step 7"),
+    (
+        save_over("nobody looks", None),
+        "nobody saves: no worker of this job looks at holdfast.draining()",
+    ),
+    (
+        save_over("given up", None),
+        "nobody saves: not all workers asked, or came to a common step, in time",
+    ),
+    (save_asked("ada"), "ada asked all workers to save"),
+    (saving_already("ada asked"), "workers are saving already: ada asked"),
+]
+WARM_START = [
+    (importing(["torch", "numpy"]), "importing torch, numpy once for all workers of this node"),
+    (importing([]), "importing modules once for all workers of this node"),
+    (cold_start(preload_too_late(60.0)), "workers start cold: preloading took more than 60 s"),
+    (imported_by_each("small", 0.1, "it raised"), "each worker imports small itself: it raised"),
+    (
+        imported_by_each("lightning", 2.13, "it reads LOCAL_RANK when imported"),
+        (
+            "each worker imports lightning itself, about 2.1 s: it reads LOCAL_RANK when imported "
+            "(if that does not matter: --preload lightning)"
+        ),
+    ),
+    (
+        imported_too_early("torch", "TORCH_LOGS"),
+        (
+            "from the next round on, each worker imports torch itself: "
+            "the program sets TORCH_LOGS before it does so"
+        ),
+    ),
+]
+OPERATORS = [
+    (
+        one_node_only(1),
+        (
+            "this job was started for one node alone, and no other can join it: "
+            "start it with --nnodes 1:2 and an --rdzv-endpoint"
+        ),
+    ),
+    (scaled("ada", 1, 2), "ada asked for 1 to 2 nodes"),
+    (scaled("ada", 1, 1), "ada asked for 1 node"),
+]
+QUARANTINE = [
+    (
+        quarantined("b", 299.6, failed_there(3)),
+        "b is quarantined for 300 s: 3 rounds in a row failed there",
+    ),
+    (
+        quarantined_here(0.2, failed_there(1, "here"), 3),
+        (
+            "this node is quarantined for another 1 s: a round failed here again "
+            "(--quarantine-after 3); standing by"
+        ),
+    ),
+    (
+        needed_all_the_same("b", failed_there(3), 2, 2),
+        "b takes part although 3 rounds in a row failed there: the job needs 2 nodes",
+    ),
+    (
+        needed_all_the_same("b", failed_there(3), 1, 2),
+        "b takes part although 3 rounds in a row failed there: the job needs at least 1 node",
+    ),
+    (not_the_host("b", "a"), "b is not quarantined any more: the same failure came on a"),
+]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "words"), [*NODES, *HANGS, *EXITS, *SAVING, *WARM_START, *OPERATORS, *QUARANTINE]
+)
+def test_its_words(sentence: str, words: str) -> None:
+    assert sentence == words
