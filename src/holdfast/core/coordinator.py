@@ -67,7 +67,7 @@ from holdfast.core.membership import (
     NodeSuspected,
 )
 from holdfast.core.objections import objection
-from holdfast.core.policy import restarts
+from holdfast.core.policy import restarts, sentences
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol import settings
 from holdfast.core.protocol.document import (
@@ -722,10 +722,8 @@ def _explain_unwritten(state: CoordinatorState, now: float) -> Effects:
     if end.explained or now < end.explain_at:
         return []
     end.explained = True
-    what = "all workers are done"
-    if end.outcome.verdict != "succeeded":
-        what = f"the job is over ({end.outcome.reason})"
-    return [Explain(f"{what}; waiting for the register to record it", topic="waiting")]
+    failure = "" if end.outcome.verdict == "succeeded" else end.outcome.reason
+    return [Explain(sentences.end_unwritten(failure), topic="waiting")]
 
 
 def _retire(state: CoordinatorState, now: float) -> Effects:

@@ -57,7 +57,7 @@ from holdfast.core.coordinator_io import (
     Tell,
 )
 from holdfast.core.membership import Member
-from holdfast.core.policy import ranks, restarts, rounds
+from holdfast.core.policy import ranks, restarts, rounds, sentences
 from holdfast.core.policy import root_cause as rootcause
 from holdfast.core.policy.config import Timeouts
 from holdfast.core.protocol import exit_status
@@ -99,7 +99,6 @@ EXPLAIN_AFTER_S = 1.0
 """An end of a round that takes longer to be judged is explained first."""
 EXPLAIN_TAKEOVER_AFTER_S = 2.0
 """A takeover that lasts longer is explained: it looks like a hang."""
-WITHOUT_LEASE = "had lost the coordinator and stopped its workers"
 RESIGN_FROM = 3
 """Of two nodes, one lost node is half: that does not show which of them is cut off."""
 ALL_SUCCEEDED = Outcome("succeeded", "all workers succeeded", 0)
@@ -457,11 +456,13 @@ def _form(state: CoordinatorState, now: float) -> Effects:
             if decision.wake_at is not None:
                 state.deadlines["form"] = min(decision.wake_at, wait_until or decision.wake_at)
             short = candidates < state.min_nodes and now >= group.wait.not_before
-            missing = seating.missing_ranks(state, ": ", now) if short else ""
+            missing = seating.missing_ranks(state, now) if short else ""
             within_s = 0.0 if decision.wake_at is None else decision.wake_at - now
-            return _explain_wait(state, decision.reason + missing, within_s, now)
+            reason = ": ".join(filter(None, (decision.reason, missing)))
+            return _explain_wait(state, reason, within_s, now)
         case rounds.Fail():
-            reason = decision.reason + seating.missing_ranks(state, "; missing: ", now)
+            missing = seating.missing_ranks(state, now)
+            reason = "; missing: ".join(filter(None, (decision.reason, missing)))
             return state.close(_never_formed(group, reason))
 
 
@@ -470,7 +471,7 @@ def _never_formed(group: Group, reason: str) -> Outcome:
     if group.loss is None:
         return Outcome("not_formed", reason, exit_status.NOT_FORMED)
     found = group.loss.blame
-    reason = f"{reason}, after {found.who} was lost"
+    reason = sentences.not_formed(reason, found.who)
     return Outcome("not_formed", reason, exit_status.NOT_FORMED, blame=found)
 
 
@@ -584,11 +585,8 @@ def stand_by(state: CoordinatorState, node: str, now: float) -> Effects:
 
 def _no_seat(state: CoordinatorState, current: Round) -> str:
     if _is_the_last(state.group, current):
-        return f"round {current.number} is coming to its end: standing by"
-    runs = f"round {current.number} runs with {len(current.seats)} of at most"
-    if len(current.seats) < state.max_nodes:
-        return f"{runs} {state.max_nodes} nodes: this one will be taken in soon"
-    return f"{runs} {state.max_nodes} nodes: standing by"
+        return sentences.round_closing(current.number)
+    return sentences.no_seat(current.number, len(current.seats), state.max_nodes)
 
 
 # Reasons to end a round in order.
@@ -612,14 +610,14 @@ def _cause_to_end(state: CoordinatorState, current: Round, now: float) -> StopCa
     """A restart was requested, or the round has more nodes than it may, or there is room for nodes
     that wait. The last two wait while a feature keeps the round, however long that takes."""
     if current.restart:
-        return StopCause("asked", f"{current.restart} asked for a restart")
+        return StopCause("asked", sentences.restart_asked(current.restart))
     if any(f.keeps_round(current, now) for f in state.features):
         return None
     limits = state.group.limits
     is_last = _is_the_last(state.group, current)
     if limits is None or len(current.seats) <= limits.most or is_last:
         return _room_for_newcomers(state, current, now)
-    return StopCause("asked", f"{limits.by} asked for {rounds.at_most(limits.most)}")
+    return StopCause("asked", sentences.fewer_asked(limits.by, limits.most))
 
 
 def _room_for_newcomers(state: CoordinatorState, current: Round, now: float) -> StopCause | None:
@@ -650,8 +648,7 @@ def _room_for_newcomers(state: CoordinatorState, current: Round, now: float) -> 
         state.deadlines["room"] = decision.wake_at
     if not isinstance(decision, rounds.Form):
         return None
-    joined = "a node has joined" if newcomers == 1 else f"{newcomers} nodes have joined"
-    return StopCause("newcomers", joined)
+    return StopCause("newcomers", sentences.joined(newcomers))
 
 
 def _is_the_last(group: Group, current: Round) -> bool:
@@ -776,7 +773,7 @@ def stopped(state: CoordinatorState, node: str, message: RoundStopped, now: floa
     if current.announced:
         note_failures(current, message.failures, now)
     effects = reinstate(state, node)
-    what = WITHOUT_LEASE if message.lease_ended else "has stopped its workers"
+    what = sentences.LOST_LEASE if message.lease_ended else sentences.HAS_STOPPED
     effects += end_for(state, current, "loss", (member.name, what), now)
     if message.lease_ended:
         note_lost(current, f"{member.name} {what}")
@@ -797,9 +794,9 @@ def reported(
         effects = succeeded(state, node, WorkersSucceeded(current.number))
     elif report.condition not in ("running", "left"):
         note_failures(current, report.failures, now)
-        effects = end_for(state, current, "loss", (member.name, WITHOUT_LEASE), now)
+        effects = end_for(state, current, "loss", (member.name, sentences.LOST_LEASE), now)
         if report.lease_ended:
-            note_lost(current, f"{member.name} {WITHOUT_LEASE}")
+            note_lost(current, f"{member.name} {sentences.LOST_LEASE}")
     if report.condition == "stopped":
         _is_back(state, current, node)
     elif current.stop is not None and not effects:
@@ -820,7 +817,7 @@ def suspected(state: CoordinatorState, node: str, reason: str, now: float) -> Ef
 
     found = Blame(kinds.LOST_NODE, member.name, "unclear", cut(reason))
     _note_loss(state.group, current, node, found)
-    may_be = f"{member.name} may be lost: {reason}"
+    may_be = sentences.may_be_lost(member.name, reason)
     effects = end(state, current, StopCause("loss", may_be, member.name, suspicion=True), now)
     return effects + _resign(state, current)
 
@@ -830,7 +827,7 @@ def _resign(state: CoordinatorState, current: Round) -> Effects:
     size, silent = len(current.seats), len(current.seats.suspected)
     if state.embedded or size < RESIGN_FROM or 2 * silent < size:
         return []
-    return [Resign(f"{silent} of {size} nodes of the round are out of reach")]
+    return [Resign(sentences.out_of_reach(silent, size))]
 
 
 def gone(
@@ -845,7 +842,7 @@ def gone(
     if current is not None and node in current.seats and not current.seats.has_succeeded(node):
         is_loss = True
         _note_loss(state.group, current, node, _blame_for_end(member.name, ended))
-    lost = _without(state, node, (member.name, f"was lost: {reason}"), now)
+    lost = _without(state, node, (member.name, sentences.was_lost(reason)), now)
     is_lost = is_loss and current is not None and current.seats.exit_of(node) == "gone"
     if is_lost and current is not None and current.stop is not None:
         current.stop.lost_hosts.add(member.info.host)
@@ -874,7 +871,7 @@ def left(state: CoordinatorState, node: str, message: NodeLeft, now: float) -> E
             state.end.unaware.add(node)  # It waits to be told how its job ended.
         return effects
     if message.unfit:
-        return [Explain(f"{member.name} stays out: {message.reason}", member.name)]
+        return [Explain(sentences.stays_out(member.name, message.reason), member.name)]
     current = state.group.round
     if current is not None and current.announced and node in current.seats:
         note_failures(current, message.failures, now)
@@ -884,7 +881,7 @@ def left(state: CoordinatorState, node: str, message: NodeLeft, now: float) -> E
             kind = message.kind or kinds.NODE_LEFT
             found = Blame(kind, member.name, "certain", message.reason)
             _note_loss(state.group, current, node, found)
-    return _without(state, node, (member.name, f"has left: {message.reason}"), now)
+    return _without(state, node, (member.name, sentences.has_left(message.reason)), now)
 
 
 def _outcome_of_the_last(message: NodeLeft, name: str) -> Outcome:
@@ -916,7 +913,7 @@ def _ranks_of(current: Round, node: str) -> str:
     if node not in current.assignments:
         return ""
     first, last = (current.assignments[node].workers[n].rank for n in (0, -1))
-    return f" (rank {first})" if first == last else f" (ranks {first} to {last})"
+    return sentences.lost_ranks(first, last)
 
 
 def _without(state: CoordinatorState, node: str, what: tuple[str, str], now: float) -> Effects:
@@ -962,7 +959,7 @@ def draining(state: CoordinatorState, node: str, message: NodeDraining, now: flo
     if current is None or current.stop is not None or not current.seats.is_present(node):
         return []
     current.leaving.setdefault(node, member.drain_until)
-    leaves = (member.name, f"is leaving: {message.reason}")
+    leaves = (member.name, sentences.is_leaving(message.reason))
     if not current.announced:
         return let_out(state, now)
     if message.at_once and not current.seats.has_succeeded(node):
@@ -990,7 +987,7 @@ def let_out(state: CoordinatorState, now: float) -> Effects:
         state.deadlines["drain"] = until
         return []
     member = state.members[node]
-    leaves = (member.name, f"is leaving: {member.draining}")
+    leaves = (member.name, sentences.is_leaving(member.draining))
     return end_for(state, current, "drain", leaves, now)
 
 
@@ -1001,7 +998,7 @@ def explain_stop(state: CoordinatorState) -> Effects:
         return []
     current.stop.is_explained = True
     cause = current.stop.cause
-    return [Explain(f"{cause.reason}; stopping round {current.number}", cause.about)]
+    return [Explain(sentences.stopping(cause.reason, current.number), cause.about)]
 
 
 def revoke_unstopped(state: CoordinatorState, now: float) -> Effects:
@@ -1018,8 +1015,7 @@ def revoke_unstopped(state: CoordinatorState, now: float) -> Effects:
             state.members[name].revoked = True
             state.update_ready(name)
             about = state.members[name].name
-            told = f"{about} has not stopped its workers, and counts as lost when its lease is over"
-            effects.append(Explain(told, about))
+            effects.append(Explain(sentences.not_stopped_in_time(about), about))
             effects.append(Revoke(name))
     return effects
 
@@ -1061,13 +1057,13 @@ def _judge(state: CoordinatorState, ended: Round, stop: Stop, now: float) -> Eff
     for feature in state.features:
         feature.round_judged(state, ended, cause, now)
     if group.closing is not None:
-        reason = f"{stop.cause.reason}; {group.closing.reason}"
+        reason = sentences.and_then(stop.cause.reason, group.closing.reason)
         return state.close(_failed_or_lost(group, ended, reason, cause))
     if stop.cause.kind == "failure" and cause is not None and not stop.lost:
         return _charge(state, ended, cause, progressed, now)
     reason = _fruitless_for_too_long(state)
     if reason:
-        reason = f"{stop.cause.reason}; {reason}"
+        reason = sentences.and_then(stop.cause.reason, reason)
         return state.close(_failed_or_lost(group, ended, reason, cause))
     if not state.members:
         return []  # No node is left that could form another one.
@@ -1076,14 +1072,14 @@ def _judge(state: CoordinatorState, ended: Round, stop: Stop, now: float) -> Eff
 
 def _explain_free(stop: Stop) -> Effects:
     """Say that another round forms, and that the last one is not charged."""
-    free = "re-forming, not counted against --max-restarts"
+    reason, about = stop.cause.reason, stop.cause.about
     if stop.lost and stop.cause.kind == "failure":
-        what = f"{stop.lost}, and its peers' workers failed as a result"
-        return [Explain(f"{what}; {free}", topic="re-form")]
-    if stop.lost and stop.cause.suspicion:
-        return [Explain(f"{stop.lost}; {free}", topic="re-form")]
-    text = free if stop.is_explained else f"{stop.cause.reason}; {free}"
-    return [Explain(text, "" if stop.is_explained else stop.cause.about, "re-form")]
+        reason, about = sentences.peers_failed(stop.lost), ""
+    elif stop.lost and stop.cause.suspicion:
+        reason, about = stop.lost, ""
+    elif stop.is_explained:
+        reason = about = ""
+    return [Explain(sentences.re_forming(reason), about, "re-form")]
 
 
 def _with_early_ends(
@@ -1117,7 +1113,7 @@ def _fruitless_for_too_long(state: CoordinatorState) -> str:
     limit, fruitless = state.config.restarts.fruitless_rounds_limit, state.group.budget.fruitless
     if not limit or fruitless < limit:
         return ""
-    return f"{fruitless} rounds in a row ended without progress"
+    return sentences.without_progress(fruitless)
 
 
 def _note_progress(state: CoordinatorState, ended: Round, now: float) -> bool | None:
@@ -1160,12 +1156,12 @@ def _charge(
     if isinstance(verdict, restarts.Restart) and _fruitless_for_too_long(state):
         verdict = restarts.GiveUp(_fruitless_for_too_long(state))
     if isinstance(verdict, restarts.GiveUp):
-        return state.close(failed_outcome(f"{what}; {verdict.reason}", cause))
+        return state.close(failed_outcome(sentences.and_then(what, verdict.reason), cause))
     group.wait.not_before = now + verdict.delay_s
-    group.wait.reason = rounds.PAUSING if verdict.delay_s else ""
+    group.wait.reason = sentences.PAUSING if verdict.delay_s else ""
     stop = ended.stop
     is_known = stop is not None and stop.is_explained and what == stop.cause.reason
-    text = verdict.reason if is_known else f"{what}; {verdict.reason}"
+    text = verdict.reason if is_known else sentences.and_then(what, verdict.reason)
     return [Explain(text, topic="restart", pause_s=verdict.delay_s)]
 
 
@@ -1195,7 +1191,7 @@ def closing_wanted(state: CoordinatorState, outcome: Outcome) -> Effects:
     if state.group.closing is not None:
         return []
     state.group.closing = brief(outcome)
-    return [Explain(f"{cut(outcome.reason)}; no further round forms")]
+    return [Explain(sentences.no_further_round(cut(outcome.reason)))]
 
 
 def _close_if_all_succeeded(state: CoordinatorState, current: Round) -> None:
@@ -1252,14 +1248,10 @@ def begin_without(state: CoordinatorState, node: str, rank: int, now: float) -> 
     if current.seats.by_rank[rank].status != "unreported":
         return
     current.seats.take(rank, node)
-    end(state, current, StopCause("loss", _departed(node)), now)
+    end(state, current, StopCause("loss", sentences.leader_gone(host_of(node))), now)
     assert current.stop is not None, "a member is dead, and the round goes on"
     gone_at = state.deadlines["departed"] = now + state.config.leases.tether_s
     current.stop.departed = DepartedLeader(node, gone_at)
-
-
-def _departed(node: str) -> str:
-    return f"the node that was the coordinator, on {host_of(node)}, is gone with all its processes"
 
 
 def take_report(
@@ -1280,7 +1272,7 @@ def take_report(
         member.round = 0
         return []
     member.round = report.round
-    return [Tell(node, StopRound(report.round, "that round is over"))]
+    return [Tell(node, StopRound(report.round, sentences.ROUND_OVER))]
 
 
 def _is_about(current: Round, report: RoundReport) -> bool:
@@ -1329,7 +1321,8 @@ def _note_report(
     finish_takeover(current, now)
     if current.stop is not None:
         return []
-    return [Explain(f"{_all_nodes(current)} reported: it goes on")]
+    number, size = current.number, len(current.seats)
+    return [Explain(sentences.all_reported(number, size, bool(current.done)))]
 
 
 def _note_first_report(state: CoordinatorState, missing: MissingReports, now: float) -> None:
@@ -1347,14 +1340,6 @@ def finish_takeover(current: Round, now: float) -> None:
     """All have reported, or must be gone: no earlier coordinator holds a lease."""
     current.missing = None
     current.started_at = now
-
-
-def _all_nodes(current: Round) -> str:
-    if current.done:
-        return f"all nodes of round {current.number} that are not done have"
-    if len(current.seats) == 1:
-        return f"the node of round {current.number} has"
-    return f"all {len(current.seats)} nodes of round {current.number} have"
 
 
 def check_takeover(state: CoordinatorState, now: float) -> Effects:
@@ -1381,7 +1366,7 @@ def _bury_leader(state: CoordinatorState, current: Round, now: float) -> None:
     state.deadlines.pop("departed", None)
     current.seats.note_exit(departed.node, "gone")
     stop.lost_hosts.add(host_of(departed.node))
-    note_lost(current, _departed(departed.node))
+    note_lost(current, sentences.leader_gone(host_of(departed.node)))
 
 
 def _explain_takeover(state: CoordinatorState, current: Round, now: float) -> Effects:
@@ -1389,12 +1374,10 @@ def _explain_takeover(state: CoordinatorState, current: Round, now: float) -> Ef
     if now < state.deadlines.get("awaited", now + 1) or missing is None or not unheard:
         return []
     del state.deadlines["awaited"]
-    nodes = "1 node" if unheard == 1 else f"{unheard} nodes"
-    reason = state.group.wait.reason = (
-        f"waiting up to {missing.until - now:.0f} s for {nodes} of round "
-        f"{current.number}, which may still run"
-    )
-    return [Explain(reason, topic="waiting", within_s=missing.until - now)]
+    within_s = missing.until - now
+    reason = sentences.awaiting_reports(current.number, unheard, within_s)
+    state.group.wait.reason = reason
+    return [Explain(reason, topic="waiting", within_s=within_s)]
 
 
 def give_up_missing(state: CoordinatorState, now: float) -> Effects:
@@ -1404,11 +1387,11 @@ def give_up_missing(state: CoordinatorState, now: float) -> Effects:
         return []
     missing = current.seats.unreported_ranks()
     nodes = "1 node" if len(missing) == 1 else f"{len(missing)} nodes"
-    reason = f"of round {current.number} did not report to the new coordinator"
-    effects = end(state, current, StopCause("loss", f"{nodes} {reason}"), now)
+    reason = sentences.not_reported(nodes, current.number)
+    effects = end(state, current, StopCause("loss", reason), now)
     current.seats.give_up_all()
     current.missing = None
-    note_lost(current, f"node {missing[0] + 1} {reason}")
+    note_lost(current, sentences.not_reported(f"node {missing[0] + 1}", current.number))
     return effects
 
 
@@ -1425,7 +1408,7 @@ def _end_if_never_run(state: CoordinatorState, current: Round, now: float) -> Ef
         return []
     # A node without state must not come first because of a seat that it never took.
     has_run = any(name != dead for name in seats.by_node)
-    cause = StopCause("loss", f"round {current.number} had not begun")
+    cause = StopCause("loss", sentences.never_ran(current.number))
     effects = end(state, current, cause, now)
     assert current.stop is not None, "it was ended"
     current.stop.has_run = has_run

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from holdfast.core.policy import ranks, rounds
+from holdfast.core.policy import ranks, sentences
 from holdfast.core.protocol.model import Assignment, Endpoint, NodeInfo
 
 TYPE_CHECKING = False  # As in `typing`, without its import.
@@ -150,21 +150,21 @@ def _by_rank(state: CoordinatorState, nodes: list[str]) -> dict[int, NodeInfo]:
     return ranks.by_rank(_arrived(state, nodes), _by_age_of_state(state), state.max_nodes)
 
 
-def missing_ranks(state: CoordinatorState, after: str, now: float) -> str:
+def missing_ranks(state: CoordinatorState, now: float) -> str:
     """In words, where ranks are fixed: the ranks without a node, and those with two."""
     if not state.config.has_fixed_ranks or _is_gathering(state):
         return ""
     nodes = candidates(state, now)
     seated = _by_rank(state, nodes)
-    missing = tuple(str(rank) for rank in range(state.max_nodes) if rank not in seated)
-    said = f"{after}rank{'' if len(missing) == 1 else 's'} {rounds.names(missing)}"
+    missing = [rank for rank in range(state.max_nodes) if rank not in seated]
+    rivals = None
     for other in _arrived(state, nodes):
         holder = seated.get(-1 if other.rank_hint is None else other.rank_hint)
         if holder is not None and holder.node != other.node:
-            rivals = f"{state.name_of(holder.node)} and by {state.name_of(other.node)}"
-            said += f"; rank {other.rank_hint} is claimed by {rivals}"
+            names = state.name_of(holder.node), state.name_of(other.node)
+            rivals = (other.rank_hint or 0, *names)
             break
-    return said
+    return sentences.missing_ranks(missing, rivals)
 
 
 def refused_rank(state: CoordinatorState, node: str) -> str:
@@ -172,14 +172,13 @@ def refused_rank(state: CoordinatorState, node: str) -> str:
     info, size = state.members[node].info, state.max_nodes
     rank = info.rank_hint
     if rank is None:
-        return "this job has fixed ranks, and this node came without --node-rank: standing by"
+        return sentences.NO_RANK
     if not 0 <= rank < size:
-        return f"this node came with --node-rank {rank} to a job of {size} nodes: standing by"
+        return sentences.rank_too_high(rank, size)
     holder = _holder(state, rank)
     if holder is None or holder.node == node:
         return ""
-    other = state.name_of(holder.node)
-    return f"--node-rank {rank} is taken by {other}: this node stands by until that one is gone"
+    return sentences.rank_taken(rank, state.name_of(holder.node))
 
 
 def displaced_by(state: CoordinatorState, node: str) -> dict[str, str]:

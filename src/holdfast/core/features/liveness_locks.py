@@ -30,6 +30,7 @@ from holdfast.core.node_io import (
     Report,
     WakeNode,
 )
+from holdfast.core.policy import sentences
 from holdfast.core.protocol.messages import (
     ENDED_TOLD,
     EndedMember,
@@ -142,7 +143,7 @@ def _has_seat(current: Round, one: EndedMember) -> bool:
 def _member_ended(
     state: CoordinatorState, current: Round, one: EndedMember, now: float
 ) -> CoordinatorEffects:
-    about = f"a node of round {current.number}, on {host_of(one.node)}, has ended"
+    about = sentences.member_ended(current.number, host_of(one.node))
     seat = current.seats.by_rank[one.seat]
     if seat.status == "member" and seat.node in state.members:
         return gone(state, seat.node, PROVEN_END, now, ended=True)
