@@ -9,7 +9,7 @@ from holdfast.cli import sentences, values
 from holdfast.cli.job_connection import connect, job_parser, own_name
 from holdfast.cli.status import events_after
 from holdfast.cli.verbs import verb
-from holdfast.core.policy import rounds
+from holdfast.core.policy.sentences import between
 from holdfast.core.protocol.bounds import COUNT_MOST
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.requests import (
@@ -102,7 +102,7 @@ def scale(asked: Namespace) -> None:
         raise UsageError(f"{most} nodes are too many", f"at most {COUNT_MOST}")
     with connect(asked) as job:
         job.ask_coordinator(ScaleWanted(least, most, own_name()))
-    print(sentences.scaled(rounds.between(least, most)))
+    print(sentences.scaled(between(least, most)))
 
 
 @verb(SAVE)
