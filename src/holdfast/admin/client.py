@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     import ssl
 
 CHANNEL_PATIENCE_S = 10.0
-CROWDED_MOST = 16
 USERS_SHOWN = 4
 NO_JOB = "\0"
 """A name that no job has: an agent that is asked for it answers with its own job's name."""
@@ -340,23 +339,16 @@ def _connections(
         except OSError:
             pass  # It has ended.
     # Other users can have filled the queue of an agent of ours. Their own names are not waited for.
-    crowded = [one for one in crowded if _is_process_of_ours(one)][:CROWDED_MOST]
-    if not crowded:
-        return
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(len(crowded)) as pool:
-        found = pool.map(lambda one: _connected_by(one.channel, deadline), crowded)
-        for one, connected in zip(crowded, found, strict=True):
-            if connected is not None:
-                yield one, connected
+    for one in filter(_is_process_of_ours, crowded):
+        with contextlib.suppress(OSError):
+            yield one, _connected(one.channel, max(deadline - time.monotonic(), 0.001))
 
 
 def _connected(channel: str, patience_s: float = 0.0) -> socket.socket:
     """Connect. Raises `BlockingIOError` where the queue has no room in that time."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
-        if patience_s > 0.0:
+        if patience_s > 0.0:  # A timeout of Python's would not wait for room.
             seconds, rest = divmod(patience_s, 1.0)
             limit = struct.pack("ll", int(seconds), int(rest * 1e6))
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
@@ -368,13 +360,6 @@ def _connected(channel: str, patience_s: float = 0.0) -> socket.socket:
         sock.close()
         raise
     return sock
-
-
-def _connected_by(channel: str, deadline: float) -> socket.socket | None:
-    try:
-        return _connected(channel, max(deadline - time.monotonic(), 0.001))
-    except OSError:
-        return None
 
 
 def _is_process_of_ours(one: Listening) -> bool:
