@@ -153,8 +153,8 @@ def _nowhere(placement: Placement, words: Sequence[str]) -> UsageError:
     if placement.cannot_meet:
         return _refused(placement.cannot_meet, words)
     return UsageError(
-        f"{placement.scheduler} does not say where the nodes meet",
-        f"give each the same --rdzv-endpoint HOST:{DEFAULT_PORT}, where HOST is one of them",
+        f"{placement.scheduler} names no endpoint for the nodes",
+        f"give all the same --rdzv-endpoint HOST:{DEFAULT_PORT}, where HOST is one of them",
     )
 
 

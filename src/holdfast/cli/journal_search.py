@@ -55,7 +55,7 @@ def find_journals(paths: list[str]) -> FoundJournals:
         last = find_last_journals()
         if last is None:
             raise UsageError(
-                "no run of yours has left a journal on this machine",
+                "there is no journal of yours on this machine",
                 "name a journal, or the folder that was given as --log-dir",
             )
         return last
@@ -80,7 +80,9 @@ def _of_path_or_run(path_or_run: str) -> list[Candidate]:
         return found
     if path.exists() or "/" in path_or_run:
         if not path.exists():
-            raise UsageError(f"there is no {path_or_run}", "name a journal, a log folder or a run")
+            raise UsageError(
+                f"{path_or_run} does not exist", "name a journal, a log folder or a run"
+            )
         return [_candidate(path) or Candidate(path, "", 0.0, 0.0)]
     known = list(candidates(_default_folders()))
     named = [one for one in known if one.job == path_or_run]

@@ -153,7 +153,7 @@ def _find(spelled: str) -> tuple[Option, str]:
             return option, ""
     elif (option := BY_SHORT.get(spelled[1:2])) and (not option.is_flag or len(spelled) == 2):
         return option, spelled[2:]
-    raise UsageError(f"there is no option {spelled}", _hint_for_unknown(spelled))
+    raise UsageError(f"unknown option {spelled}", _hint_for_unknown(spelled))
 
 
 def _named(spelled: str) -> Option | None:
@@ -164,7 +164,7 @@ def _named(spelled: str) -> Option | None:
     meant = [known for known in (*BY_NAME, "help") if known.startswith(name)]
     if len(meant) > 1:
         names = listed((f"--{known}" for known in meant), "or")
-        raise UsageError(f"{spelled} is short for several options", f"did you mean {names}?")
+        raise UsageError(f"ambiguous option {spelled}", f"did you mean {names}?")
     if meant == ["help"]:
         raise HelpRequested
     return BY_NAME[meant[0]] if meant else None
@@ -210,7 +210,7 @@ def _program(
         )
     if not words:
         raise UsageError(
-            "there is nothing to run", "name a script after the options: holdfast run train.py"
+            "no program is given", "name a script after the options: holdfast run train.py"
         )
     kind: ProgramKind = _KIND_OF_FLAG[chosen[0]] if chosen else "script"
     interpreter = "" if kind == "command" else environ.get(INTERPRETER) or sys.executable

@@ -124,8 +124,8 @@ def _default_backend(config: JobConfig) -> str:
     if config.node_rank is not None:
         return "static"
     raise UsageError(
-        f"{config.max_nodes} nodes need a place to meet",
-        f"give each the same --rdzv-endpoint HOST:{DEFAULT_PORT}, where HOST is one of them",
+        f"{config.max_nodes} nodes need an endpoint",
+        f"give all the same --rdzv-endpoint HOST:{DEFAULT_PORT}, where HOST is one of them",
     )
 
 
@@ -134,7 +134,7 @@ def _endpoint(backend: str, config: JobConfig) -> str:
     on_disk = rendezvous_settings.is_on_disk(backend, config.rendezvous.options)
     if on_disk and not said:
         raise UsageError(
-            "meeting on a shared disk needs a path", "for instance --rdzv-endpoint /shared/job"
+            "a rendezvous on a shared disk needs a path", "for instance --rdzv-endpoint /shared/job"
         )
     if on_disk or backend not in BACKENDS:
         return said

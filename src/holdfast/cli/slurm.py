@@ -155,7 +155,7 @@ def sort(words: Sequence[str]) -> Request:
     ours, others = SUBMIT.parse_known_args(list(map(with_dashes, words[:end])))
     if end == len(words):
         raise UsageError(
-            "there is nothing to run",
+            "no program is given",
             "put -- before the program: holdfast slurm submit --nodes 2 -- train.py",
         )
     _check_sbatch(others)
@@ -191,9 +191,7 @@ def submission(request: Request) -> Submission:
     spares = _named("--spares", texts.whole_number(0), ours.spares)
     given, program = options.split(request.run_words)
     if not program:
-        raise UsageError(
-            "there is nothing to run", "write the program after --: -- train.py --epochs 3"
-        )
+        raise UsageError("no program is given", "write it after --: -- train.py --epochs 3")
     for name in NOT_FOR_RUN:
         if name in given:
             raise UsageError(
@@ -230,7 +228,7 @@ def _register(ours: Namespace) -> tuple[str, str]:
     backend, endpoint = ours.rdzv_backend, ours.rdzv_endpoint
     if backend not in ("file", "etcd", "etcd-v2"):
         raise UsageError(
-            f"--rdzv-backend: {backend!r} lives on one node, which may be lost",
+            f"--rdzv-backend: {backend!r} depends on one node, which may be lost",
             "leave it out to meet in the folder, or write etcd",
         )
     if backend == "file" and endpoint:
@@ -246,7 +244,7 @@ def require(command: str) -> None:
     """Raise `UsageError` where there is no such command."""
     if shutil.which(command) is None:
         raise UsageError(
-            f"there is no {command} here", "run this where you would run sbatch: on a login node"
+            f"{command} was not found", "run this where you would run sbatch: on a login node"
         )
 
 

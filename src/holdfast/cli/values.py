@@ -120,7 +120,7 @@ def streams(value: str) -> tuple[int, dict[int, int]]:
     if all(re.fullmatch(r"[0-9]{1,6}", r) and re.fullmatch(r"[0-3]", s) for r, _, s in pairs):
         return 0, {int(rank): int(which) for rank, _, which in pairs}
     raise UsageError(
-        f"{value!r} does not say which streams",
+        f"{value!r} is not a choice of streams",
         "0 none, 1 stdout, 2 stderr, 3 both, for all ranks; or by local rank: 0:3,1:2",
     )
 
@@ -143,7 +143,7 @@ def exit_codes(value: str) -> tuple[int, ...]:
     except ValueError:
         raise UsageError(f"{value!r} is not a list of exit codes", hint) from None
     if any(not 1 <= code <= 255 for code in codes):
-        raise UsageError(f"{value!r} has what is not the exit code of a failure", hint)
+        raise UsageError(f"{value!r} has a code that is no failure's", hint)
     return tuple(dict.fromkeys(codes))
 
 
@@ -182,7 +182,8 @@ def signals(value: str) -> tuple[str, ...]:
         try:
             name = signal.Signals[name].name
         except KeyError:
-            hint = closest(name, signal.Signals.__members__)
+            near = closest(name, signal.Signals.__members__) if item.strip() else ""
+            hint = near or "write names such as TERM,USR1"
             raise UsageError(f"there is no signal {item.strip()!r}", hint) from None
         if name in _NOT_FORWARDABLE:
             raise UsageError(f"{name} {_NOT_FORWARDABLE[name]}", "leave it out of the list")
