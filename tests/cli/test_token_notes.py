@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.cli import sentences
 from holdfast.cli.options import parse_run
-from holdfast.cli.token_notes import dashboard_notes, security_notes, token_notes
+from holdfast.cli.token_notes import dashboard_notes, security_notes
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.errors import UsageError
 from holdfast.engine.secrets import LENGTH_MAX, MAKE_ONE, read_token, who_reaches
@@ -31,7 +31,6 @@ def token_file(directory: Path, content: str, mode: int = 0o600) -> Path:
 
 def test_a_job_may_have_no_token() -> None:
     assert read_token(named(), {}) is None
-    assert token_notes(named(), {}) == ()
 
 
 @pytest.mark.parametrize("blank", ["", " ", "\n"])
@@ -132,22 +131,19 @@ def test_the_longest_token_is_accepted(tmp_path: Path) -> None:
     assert read_token(named(token_file(tmp_path, "x" * LENGTH_MAX)), {}) == b"x" * LENGTH_MAX
 
 
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o644])
-def test_a_file_that_others_can_read_is_mentioned(tmp_path: Path, mode: int) -> None:
-    path = named(token_file(tmp_path, LONG, mode))
-    assert token_notes(path, {}) == (sentences.open_file(["read"], "token", str(path)),)
-    assert token_notes(path, {"HOLDFAST_TOKEN": LONG}) == ()
-
-
-def test_a_file_that_others_can_change_is_mentioned(tmp_path: Path) -> None:
-    path = named(token_file(tmp_path, LONG, 0o622))
-    assert token_notes(path, {}) == (sentences.open_file(["change"], "token", str(path)),)
+@pytest.mark.parametrize(("mode", "others"), [(0o640, "read"), (0o604, "read"), (0o622, "change")])
+def test_a_file_that_others_can_read_or_change_is_mentioned(
+    tmp_path: Path, mode: int, others: str
+) -> None:
+    path = token_file(tmp_path, LONG, mode)
+    assert notes(f"--token-file={path}") == (sentences.open_file([others], "token", str(path)),)
+    assert notes(f"--token-file={path}", environ=TOKEN) == ()
 
 
 def test_a_private_file_needs_no_words(tmp_path: Path) -> None:
-    assert token_notes(named(token_file(tmp_path, LONG)), {}) == ()
+    assert notes(f"--token-file={token_file(tmp_path, LONG)}") == ()
 
 
 def test_a_token_that_can_be_guessed_is_mentioned() -> None:
-    found = token_notes(named(), {"HOLDFAST_TOKEN": "secret"})
+    found = notes(environ={"HOLDFAST_TOKEN": "secret"})
     assert found == (sentences.short_token(MAKE_ONE),)

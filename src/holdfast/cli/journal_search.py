@@ -50,23 +50,17 @@ class _FirstLine(Struct):
 
 
 def find_journals(paths: list[str]) -> FoundJournals:
-    """The chosen job. Raises `UsageError` if there is none."""
-    if not paths:
-        last = find_last_journals()
-        if last is None:
-            raise UsageError(
-                "there is no journal of yours on this machine",
-                "name a journal, or the folder that was given as --log-dir",
-            )
-        return last
-    found = [one for path_or_run in paths for one in _of_path_or_run(path_or_run)]
+    """The chosen job, or the last one on this machine. Raises `UsageError` if there is none."""
+    if paths:
+        found = [one for path_or_run in paths for one in _of_path_or_run(path_or_run)]
+    else:
+        found = list(candidates(_default_folders()))
+    if not found:
+        raise UsageError(
+            "there is no journal of yours on this machine",
+            "name a journal, or the folder that was given as --log-dir",
+        )
     return _last_job(found)
-
-
-def find_last_journals() -> FoundJournals | None:
-    """The last job on this machine, if one has left a journal in the default log folder."""
-    found = list(candidates(_default_folders()))
-    return _last_job(found) if found else None
 
 
 def _of_path_or_run(path_or_run: str) -> list[Candidate]:
@@ -96,11 +90,7 @@ def _of_path_or_run(path_or_run: str) -> list[Candidate]:
 
 
 def _default_folders() -> list[Path]:
-    return [
-        path_or_run
-        for folder in run_folders.folders()
-        for path_or_run in run_folders.places_of(folder)
-    ]
+    return [place for folder in run_folders.folders() for place in run_folders.places_of(folder)]
 
 
 def candidates(folders: Iterable[Path]) -> Iterator[Candidate]:

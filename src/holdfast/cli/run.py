@@ -202,21 +202,15 @@ def _print_help() -> int:
     import shutil
 
     from holdfast.cli.help import render_run_help
+    from holdfast.cli.verbs import ending_of
 
     width = min(shutil.get_terminal_size().columns, 100)
-    return _print(render_run_help(width, color=sys.stdout.isatty()))
+    text = render_run_help(width, color=sys.stdout.isatty())
+    return ending_of(lambda: print(text, end=""))
 
 
 def _print_completion(shell: str) -> int:
     from holdfast.cli.completion import script
+    from holdfast.cli.verbs import ending_of
 
-    return _print(script(shell))
-
-
-def _print(text: str) -> int:
-    try:
-        print(text, end="", flush=True)
-    except BrokenPipeError:
-        # The reader has closed the pipe; nor may the interpreter's own flush complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    return exit_status.SUCCEEDED
+    return ending_of(lambda: print(script(shell), end=""))

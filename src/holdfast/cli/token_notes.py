@@ -15,25 +15,17 @@ LENGTH_ENOUGH = 16
 
 def security_notes(config: JobConfig, environ: Mapping[str, str]) -> tuple[str, ...]:
     """A sentence for each problem. Raises as `read_token`."""
-    files = config.security
-    notes = token_notes(files.token_file, environ)
-    has_token = read_token(files.token_file, environ) is not None
-    if not has_token and files.tls_authority is None:
-        notes += (sentences.no_token(who_reaches(config), TOKEN, MAKE_ONE),)
+    files, notes = config.security, []
+    token = read_token(files.token_file, environ)
+    if token is None and files.tls_authority is None:
+        notes.append(sentences.no_token(who_reaches(config), TOKEN, MAKE_ONE))
+    if token is not None and files.token_file is not None and TOKEN not in environ:
+        notes += _file_notes("token", files.token_file)
+    if token is not None and len(token) < LENGTH_ENOUGH:
+        notes.append(sentences.short_token(MAKE_ONE))
     if files.tls_key is not None:
         notes += _file_notes("TLS key", files.tls_key)
-    return notes
-
-
-def token_notes(path: str | None, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The same for the token alone."""
-    token = read_token(path, environ)
-    if token is None:
-        return ()
-    notes = _file_notes("token", path) if path is not None and TOKEN not in environ else ()
-    if len(token) < LENGTH_ENOUGH:
-        notes += (sentences.short_token(MAKE_ONE),)
-    return notes
+    return tuple(notes)
 
 
 def dashboard_notes(config: JobConfig) -> tuple[str, ...]:
