@@ -191,14 +191,6 @@ def test_an_indexed_job_runs_alone_until_the_number_of_nodes_is_said() -> None:
     assert "HOLDFAST_RDZV_ENDPOINT" in refusal("--nnodes=2", **INDEXED).hint
 
 
-def test_a_rank_that_is_not_the_schedulers_is_doubted() -> None:
-    """As `sbatch` makes of `srun holdfast run --node-rank $SLURM_NODEID`: 0, on every node."""
-    words = ("--node-rank=0", "--master-addr=n1")
-    doubt = sentences.not_the_schedulers_rank("--node-rank", 0, "SLURM_NODEID", 2)
-    assert doubt in run(*words, **SLURM).notes
-    assert doubt not in run(*words, **SLURM | {"SLURM_NODEID": "0"}).notes
-
-
 def test_more_workers_than_cpus_of_the_step_are_doubted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3})
     assert run(**SLURM).notes == (LINE, sentences.few_cpus(8, 1))

@@ -36,13 +36,6 @@ WORDS: list[tuple[Callable[[], object], object]] = [
         "static: the agents meet at a:29400, where rank 0 listens; the workers at a:29500",
     ),
     (
-        lambda: said.not_the_schedulers_rank("--node-rank", 0, "SLURM_NODEID", 2),
-        (
-            "--node-rank says that this is node 0, but SLURM_NODEID says 2; did the batch script "
-            "fill it in, so that all nodes got the same?"
-        ),
-    ),
-    (
         lambda: said.few_cpus(8, 1),
         (
             "8 workers share 1 CPU, all that srun lets this node use; for more, give srun "

@@ -14,7 +14,7 @@ Rules
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -193,34 +193,10 @@ def line_about(detected: Detected, config: JobConfig) -> tuple[str, ...]:
 
 
 def doubts_about(detected: Detected, config: JobConfig) -> tuple[str, ...]:
-    """Settings that are allowed, but probably not meant."""
-    if detected.placement is None:
-        return ()
-    return (*_another_rank(detected, config), *_few_cpus(detected.placement, config))
-
-
-def _another_rank(detected: Detected, config: JobConfig) -> Iterator[str]:
-    """A variable in a batch script is filled in where the script runs: on the first node."""
-    given, placement = detected.options.get("node-rank"), detected.placement
-    if (
-        given is None
-        or given.level is Precedence.DETECTED
-        or placement is None
-        or config.max_nodes == 1
-    ):
-        return
-    if placement.rank not in (None, config.node_rank):
-        variable = placement.sources["rank"]
-        yield sentences.not_the_schedulers_rank(
-            given.source, config.node_rank, variable, placement.rank
-        )
-
-
-def _few_cpus(placement: Placement, config: JobConfig) -> Iterator[str]:
-    """Slurm gives a task one CPU, unless srun has an option of its own."""
-    usable = len(os.sched_getaffinity(0))
-    if placement.scheduler == "Slurm" and placement.run_id and config.slots > usable:
-        yield sentences.few_cpus(config.slots, usable)
+    """Settings that are allowed, but probably not meant: Slurm gives a task one CPU by default."""
+    placement, usable = detected.placement, len(os.sched_getaffinity(0))
+    is_step = placement is not None and placement.scheduler == "Slurm" and placement.run_id
+    return (sentences.few_cpus(config.slots, usable),) if is_step and config.slots > usable else ()
 
 
 def _by(options: Mapping[str, OptionText], name: str) -> str:

@@ -43,13 +43,6 @@ def static_endpoints(agents: str, workers: str) -> str:
     return f"static: the agents meet at {agents}, where rank 0 listens; the workers at {workers}"
 
 
-def not_the_schedulers_rank(source: str, rank: int | None, variable: str, known: int | None) -> str:
-    return (
-        f"{source} says that this is node {rank}, but {variable} says {known}; did the batch "
-        "script fill it in, so that all nodes got the same?"
-    )
-
-
 def few_cpus(workers: int, cpus: int) -> str:
     usable = "1 CPU" if cpus == 1 else f"{cpus} CPUs"
     return (
