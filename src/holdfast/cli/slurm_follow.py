@@ -109,7 +109,11 @@ class Follower:
     def _read(self, last: bool = False) -> None:
         """Pass on new output in every file."""
         for path in sorted(self.folder.glob("*.out")):
-            self._print(path.stem, self._new_lines(path, last))
+            try:
+                lines = self._new_lines(path, last)
+            except OSError:
+                continue  # A disk of others: the next look may find it.
+            self._print(path.stem, lines)
         self._from_the_start = True
 
     def _new_lines(self, path: Path, last: bool) -> list[bytes]:
