@@ -47,8 +47,6 @@ PLANS = {
         ("import struct", "import string", J)),
     "what own modules import that import each other": (
         "import round\nimport json", ("import string", "import struct", J)),
-    "none after a name that an own module lacks": ("from own import absent_x\nimport json",
-                                                   ("import struct",)),
     "none after a relative import without a package": ("from . import own\nimport json", ()),
     "not what the program hides": ("import queue\nimport json", ("import heapq", J)),
     "not what is run as the program in an own module": (
@@ -105,9 +103,6 @@ TRIES = {
     "none where it is not sure that it fails": (
         "import os\ntry:\n if os.x: import absent_x\nexcept ImportError: import json\nimport re",
         ("import os",)),
-    "no handler of a missing module for a missing name": (
-        "try:\n from own import y\nexcept ModuleNotFoundError:\n import json\nimport re",
-        ("import struct",)),
     "nothing that depends on whether it worked": (
         "try:\n import numpy\n X = 1\nexcept ImportError: X = 0\nif X:\n import psutil\nimport re",
         ("import numpy",)),
@@ -145,7 +140,7 @@ IS_TRUE = (
     "not TYPE_CHECKING", "not typing.TYPE_CHECKING", "1 + 1 == 2",
     "sys.version_info >= (3, 8)", "sys.version_info[0] == 3",
     "sys.platform == 'linux'", "os.name == 'posix'",
-    "sys.platform.startswith('linux') and 'a' in 'abc'", "__name__ == '__main__'",
+    "sys.platform.startswith('linux')", "__name__ == '__main__'",
     "WANTED", "'a' if WANTED else ''",
 )  # fmt: skip
 IS_FALSE = (
