@@ -81,14 +81,6 @@ ONLY_IN_A_WORKER = {
         "import atexit, shutil, tempfile\natexit.register(shutil.rmtree, tempfile.mkdtemp())",
         "it makes a temporary folder when imported",
     ),
-    "a temporary file that is closed": (
-        "import os, tempfile\nfile, path = tempfile.mkstemp()\nos.close(file)\nos.unlink(path)",
-        "it makes a temporary file when imported",
-    ),
-    "a value for processes": (
-        "from multiprocessing.sharedctypes import RawValue\nvalue = RawValue('i', 7)",
-        "it makes a temporary file when imported",
-    ),
     "a folder named after its process": (
         "import os\npath = f'of-{os.getpid()}'\nos.mkdir(path)\nos.rmdir(path)",
         "it makes a folder named after its process when imported",

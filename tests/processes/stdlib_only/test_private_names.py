@@ -103,7 +103,7 @@ def test_a_zygote_can_tell_at_once_what_it_lacks(tmp_path: Path) -> None:
         import sys
         from holdfast.processes.zygote import zygote_server
         needed = [name for name in private_names.NAMES.values() if 'a warm start' in name.users]
-        rare = {'logging', 'tempfile', 'threading', 'warnings'}
+        rare = {'logging', 'threading', 'warnings'}
         print({name.module for name in needed} - set(sys.modules) - rare)
     """
     assert run(text, tmp_path) == ["set()"]
@@ -206,22 +206,6 @@ def test_what_a_frozen_dictionary_is_given_is_collected(tmp_path: Path) -> None:
         print(thing())
     """
     assert run(text, tmp_path) == ["['new'] True", "None"]
-
-
-def test_a_temporary_folder_or_file_is_told_of_before_it_is_made(tmp_path: Path) -> None:
-    text = """
-        import os, sys, tempfile
-        tempfile.tempdir = os.getcwd()
-        before = os.listdir()
-        tell = lambda event: print(event, os.listdir() == before)
-        private_names.watch_temporary_files(tempfile, tell)
-        os.rmdir(tempfile.mkdtemp())
-        tempfile.NamedTemporaryFile().close()
-        private_names.watch_temporary_files(tempfile, None)
-        os.rmdir(tempfile.mkdtemp())
-        print(tempfile._sys is sys)
-    """
-    assert run(text, tmp_path) == ["tempfile.mkdtemp True", "tempfile.mkstemp True", "True"]
 
 
 def test_no_audit_hook_is_added_anywhere() -> None:

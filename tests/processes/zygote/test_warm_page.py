@@ -34,7 +34,7 @@ SCRIPTS = {
     # What only a worker can do.
     "reads, sets or removes `RANK`": IN_A_WORKER,
     "reads `sys.argv`": IN_A_WORKER,
-    "makes a temporary file": IN_A_WORKER,
+    "makes a temporary folder": IN_A_WORKER,
     "imports a name that the program has a file for": IN_A_WORKER,
     # When a module is left out.
     "raises": LEFT_OUT,

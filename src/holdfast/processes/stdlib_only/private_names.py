@@ -183,27 +183,6 @@ def variables() -> dict[bytes, bytes]:
     return os.environ._data  # type: ignore[attr-defined,no-any-return]
 
 
-@uses(WARM_START, "tempfile", "_sys")
-def watch_temporary_files(tempfile: Any, asked: Callable[[str], None] | None) -> None:
-    """Have this called with the event before `tempfile` makes something; None: no longer."""
-    if hasattr(tempfile, "_sys"):  # Else it is missing, and is not to look as if it were there.
-        tempfile._sys = sys if asked is None else _SystemOfTempfile(asked)
-
-
-class _SystemOfTempfile:
-    """`sys`, for a module that says there what it is about to do."""
-
-    def __init__(self, asked: Callable[[str], None]) -> None:
-        self._asked = asked
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(sys, name)
-
-    def audit(self, event: str, *arguments: Any) -> None:
-        self._asked(event)
-        sys.audit(event, *arguments)
-
-
 # For functions as processes, which are made as `multiprocessing` makes them.
 
 

@@ -191,7 +191,6 @@ class Preloading:
         self.watch = EnvironmentWatch(request.per_worker_names, request.always_set, self._asked)
         self.own_tree = OwnTree(request.own_folders, self.ask, request.not_own)
         self.fixups = fork_fixups.ForkFixups()
-        self.generators = fork_fixups.Generators()
         self.set: dict[str, str | None] = {}
         """Variables that were set as the program will set them; None: removed."""
         self.added_to_path: list[str] = []
@@ -225,7 +224,6 @@ class Preloading:
     def end(self) -> None:
         """Watch no longer. Idempotent."""
         self.watch.end()
-        self.generators.end()
         if self.own_tree in sys.meta_path:
             # Not taken out of the list: it may be the one who is being asked, and then the next
             # one would be passed over.

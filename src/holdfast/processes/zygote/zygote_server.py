@@ -174,7 +174,6 @@ class Zygote:
         loaded = dict(sys.modules)
         self.copies = self.preloading.watch.copies()
         self.pids = cached_pids(loaded)
-        self.preloading.generators.find(loaded)
         self.watch.uses = self.preloading.uses
         gc.collect()
         gc.freeze()
@@ -193,7 +192,7 @@ class Zygote:
             # Where a worker has it: what is imported may put folders of its own before it.
             sys.path.insert(0, folder)
             self.folder_is_on_path = True
-        self.watch.guard(self.preloading.ask, self.preloading.generators.watched)
+        self.watch.guard(self.preloading.ask)
         answer = self.preloading.run()
         self.watch.guard(None)
         if lacking := private_names.why_not(private_names.WARM_START):
@@ -233,7 +232,6 @@ class Zygote:
         environment_watch.fill_in(self.copies)
         for names, name in self.pids:
             names[name] = os.getpid()
-        self.preloading.generators.renew()
         self.preloading.fixups.apply(loaded)
 
 
