@@ -579,6 +579,9 @@ def _keep_record(environ: Mapping[str, str], worker: Watched, folder: Path) -> N
 
 
 def load() -> bool:
-    """In a lane: import what looks need, for whoever looks later."""
+    """In a lane: import what checks need, so that the loop does not wait for a disk later."""
+    import holdfast.core.policy.standings
+    import holdfast.core.policy.stragglers
+    import holdfast.processes.monitoring.checks  # noqa: F401 - for the checks that come later
 
     return True
