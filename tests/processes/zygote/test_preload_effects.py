@@ -163,7 +163,9 @@ def test_what_may_be_loaded_already_or_be_hidden_ends_the_reading(tmp_path: Path
 
 
 @pytest.mark.parametrize("given", ["", "elsewhere/", "./elsewhere", "{}/elsewhere/"])
-def test_a_folder_is_given_in_full(tmp_path: Path, monkeypatch, given: str) -> None:
+def test_a_folder_is_given_in_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     steps = steps_of(tmp_path, f"import sys\nsys.path.insert(0, '{given.format(tmp_path)}')")
     assert steps == (f"path 0 {tmp_path}{'/elsewhere' if given else ''}",)
@@ -212,7 +214,9 @@ def test_the_file_of_a_module_is_its_own(tmp_path: Path) -> None:
     assert steps[-2:] == (f"path -1 {tmp_path}/pack", "import heapq")
 
 
-def test_the_file_of_the_program_is_as_it_was_given(tmp_path: Path, monkeypatch) -> None:
+def test_the_file_of_the_program_is_as_it_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path, {"a/program.py": "import os\nos.environ['A'] = __file__"})
     steps = preload.plan("./a/program.py", str(tmp_path / "a"), ())
