@@ -16,7 +16,7 @@ import sys
 from socket import AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_SEQPACKET, socket
 
 from holdfast.processes.stdlib_only import private_names
-from holdfast.processes.zygote import process_state
+from holdfast.processes.zygote import process_state, reasons
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -121,9 +121,9 @@ class Watch:
     def _mkdir(self, path: Any, *more: Any, **options: Any) -> None:
         if self._ask is not None:
             if sys._getframe(1).f_globals.get("__name__") == "tempfile":
-                self._ask("it makes a temporary folder when imported")
+                self._ask(reasons.MAKES_TEMPORARY_FOLDER)
             elif is_named_after_its_process(path):
-                self._ask("it makes a folder named after its process when imported")
+                self._ask(reasons.MAKES_FOLDER_OF_PROCESS)
         MKDIR(path, *more, **options)
 
 

@@ -15,7 +15,13 @@ from signal import SIGKILL
 
 from holdfast.processes.stdlib_only import linux, private_names, wire
 from holdfast.processes.stdlib_only import private_messages as messages
-from holdfast.processes.zygote import environment_watch, import_reports, preloading, run_as_main
+from holdfast.processes.zygote import (
+    environment_watch,
+    import_reports,
+    preloading,
+    reasons,
+    run_as_main,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -202,7 +208,7 @@ class Zygote:
         if [one for one in sys.path if one not in added] != [
             one for one in expected if one not in added
         ]:  # Each worker is going to be sent that path.
-            return messages.Unsuitable(reason="a module changes sys.path when imported")
+            return messages.Unsuitable(reason=reasons.CHANGES_PATH)
         return answer
 
     def prepared(self, forked: run_as_main.ForkedWorker) -> run_as_main.PreparedWorker:
