@@ -169,7 +169,7 @@ def refill(names: dict[str, Any], values: dict[str, Any]) -> None:
 @uses(WARM_START, "os", "_Environ.__getitem__", "_Environ.__setitem__", "_Environ.__delitem__")
 @uses(WARM_START, "os", "_Environ.__iter__")
 def class_of_environment() -> Any:
-    """The class of `os.environ`, whose methods can be replaced to see who asks for what."""
+    """The class of `os.environ`, whose methods can be replaced to see what is asked for."""
     import os
 
     return type(os.environ)

@@ -38,7 +38,7 @@ Environment: Any = private_names.class_of_environment()
 
 
 class NameInPassing(str):
-    """The name of a worker's variable, met by one who goes through all of them."""
+    """The name of a worker's variable, met by code that goes through all of them."""
 
     __slots__ = ()
 

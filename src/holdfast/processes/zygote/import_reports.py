@@ -45,7 +45,7 @@ class ImportFinder:
     def _is_import(self, asking: FrameType) -> bool:
         """Whether it is asked in order to import, not by `importlib.util.find_spec` or others.
 
-        Then who asks was called from within the import system, too.
+        Then its caller was called from within the import system, too.
         """
         above = asking.f_back
         names = asking.f_globals
@@ -74,7 +74,7 @@ class Watch:
     def end(self) -> None:
         """In a worker: see nothing any more."""
         self.guard(None)
-        # The list stays as it is: who is being asked may be on it, and the next would be left out.
+        # A new list: the import system may be going through this one, and would pass over a finder.
         sys.meta_path = [finder for finder in sys.meta_path if finder is not self._finder]
 
     def report(
