@@ -3,7 +3,7 @@
 Nothing else in Holdfast takes a private name of the interpreter or of its standard library, nor a
 part of `multiprocessing` that has no page in the manual. Each has one function, which says what it
 is for and declares the names with `uses`, as one would write them in a program:
-`logging._startTime`. What an object gets when it is made is written after a call:
+`runpy._run_module_as_main`. What an object gets when it is made is written after a call:
 `multiprocessing.queues.Queue()._reader`.
 
 Where a name is gone and there is another way, the function here takes it (`SPEED`); else `why_not`
@@ -132,22 +132,6 @@ def module_runner(runpy: Any) -> Callable[[str], object]:
     """What `python -m` itself calls. Call it where you are: a frame between would be seen."""
     runner: Callable[[str], object] = runpy._run_module_as_main
     return runner
-
-
-@uses(WARM_START, "threading", "Thread._set_native_id")
-def renew_native_id() -> None:
-    """Have the main thread ask for its number again, which is that of another process."""
-    import threading
-
-    threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
-
-
-@uses(WARM_START, "logging", "_startTime")
-def renew_start_of_logging(module: Any) -> None:
-    """Have `relativeCreated` of log records count from now. Nanoseconds since Python 3.13."""
-    import time
-
-    module._startTime = time.time_ns() if isinstance(module._startTime, int) else time.time()
 
 
 @uses(WARM_START, "ctypes", "pythonapi.PyObject_GC_UnTrack", "pythonapi.PyObject_GC_Track")

@@ -260,10 +260,6 @@ def flush_streams() -> None:
 def renew_memories(modules: dict[str, Any]) -> None:
     """Have the preloaded modules forget what they know of the process that loaded them."""
     loaded: Any = modules.get
-    if loaded("threading"):
-        private_names.renew_native_id()
-    if logging := loaded("logging"):
-        private_names.renew_start_of_logging(logging)
     if process := loaded("multiprocessing.process"):
         process.current_process().authkey = os.urandom(32)
     if numpy_random := loaded("numpy.random"):

@@ -13,7 +13,7 @@ import time
 from itertools import accumulate
 from signal import SIGKILL
 
-from holdfast.processes.stdlib_only import linux, private_names, wire
+from holdfast.processes.stdlib_only import linux, wire
 from holdfast.processes.stdlib_only import private_messages as messages
 from holdfast.processes.zygote import (
     environment_watch,
@@ -201,8 +201,6 @@ class Zygote:
         self.watch.guard(self.preloading.ask)
         answer = self.preloading.run()
         self.watch.guard(None)
-        if lacking := private_names.why_not(private_names.WARM_START):
-            return messages.Unsuitable(reason=lacking)  # Of a module that is loaded now.
         added = self.preloading.added_to_path
         expected = request.sys_path if request.sys_path is not None else sys.path
         if [one for one in sys.path if one not in added] != [
