@@ -142,8 +142,7 @@ def look():
         "mask": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])),
         "session": [os.getsid(0) == os.getpid(), os.getpgid(0) == os.getpid()],
         "limits": [os.umask(0o22), os.getpriority(0, 0), sorted(os.sched_getaffinity(0))],
-        "threads": [threading.active_count(), threading.main_thread().name,
-                    threading.main_thread().native_id == os.getpid()],
+        "threads": [threading.active_count(), threading.main_thread().name],
         "hooks": [sys.excepthook is sys.__excepthook__, sys.displayhook is sys.__displayhook__],
         "warnings": [str(one) for one in warnings.filters],
         "collector": [gc.isenabled(), gc.get_threshold()],
@@ -579,7 +578,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.thorough(but=("zygote",))
-@pytest.mark.parametrize("who", ["zygote", "spawner", "guardian"])
+@pytest.mark.parametrize("who", ["zygote", "spawner"])
 def test_one_that_died_while_it_waited_is_replaced(program: Program, who: str) -> None:
     program.write(
         PARENT
@@ -587,7 +586,7 @@ def test_one_that_died_while_it_waited_is_replaced(program: Program, who: str) -
 if __name__ == "__main__":
     first = run(parent, ())[0]
     idle = zygote_pool._idle[0]
-    victim = dict(zygote=first[1], spawner=first[0], guardian=idle.process.pid)["{who}"]
+    victim = dict(zygote=first[1], spawner=first[0])["{who}"]
     os.kill(victim, signal.SIGKILL)
     while zygote_pool._is_well(idle):
         time.sleep(0.01)
