@@ -171,9 +171,6 @@ export interface StackGroup {
   text: string;
 }
 
-/** What else can be looked at where this page is: journals that are sent there, the machine's jobs too. */
-export type Opens = "" | "journals" | "jobs";
-
 /** A job of this machine: as `holdfast jobs --json` has it. */
 export interface ListedJob {
   name: string;
@@ -190,8 +187,8 @@ export interface ListedJob {
 
 /** What comes down the stream, by the name of its event. */
 export interface Messages {
-  /** A new stream begins: all follows anew. Something comes every `alive_s` at the latest. */
-  hello: { at: number; alive_s: number; opens: Opens };
+  /** A new stream begins: all follows anew. Something comes every `alive_s` at the latest. `lists_jobs`: the page can list the jobs of its machine. */
+  hello: { at: number; alive_s: number; lists_jobs: boolean };
   job: Job;
   nodes: ListChange<Node>;
   ranks: RanksChange;

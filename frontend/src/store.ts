@@ -2,7 +2,7 @@
 
 import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { History } from "./history";
-import type { Dashboard, Event, Incident, Job, Lane, Ledger, ListChange, LogLine, Messages, Node, Opens, Segment } from "./model";
+import type { Dashboard, Event, Incident, Job, Lane, Ledger, ListChange, LogLine, Messages, Node, Segment } from "./model";
 import { Workers } from "./workers";
 
 export type Topic = "job" | "nodes" | "ranks" | "story" | "events" | "connection" | "choice" | "note";
@@ -28,7 +28,8 @@ class Store {
   ledger: Ledger | null = null;
   dashboards: Dashboard[] = [];
   lines: LogLine[] = [];
-  opens: Opens = "";
+  /** Whether the jobs of a machine can be chosen from here. */
+  listsJobs = false;
   /** Why the job cannot be asked right now. */
   trouble = "";
   /** Since when the same is waited for. */
@@ -114,9 +115,9 @@ class Store {
 type Takers = { [K in keyof Messages]: (store: Store, message: Messages[K]) => void };
 
 const TAKERS: Takers = {
-  hello(store, { at, opens }) {
+  hello(store, { at, lists_jobs }) {
     store.heardClock(at);
-    store.opens = opens;
+    store.listsJobs = lists_jobs;
     store.trouble = "";
     store.events = [];
     store.nodes = [];

@@ -24,7 +24,7 @@ PARSER = VerbParser(
     "Print the link to a page. Without a job it lists yours on this machine, running and ended, "
     "and opens any. For a job that runs here and was started with --dashboard, it is the page of "
     "its agent: live, and with its key. For journals, and for a job that has ended, the page is "
-    "served from here until Ctrl-C. Journals can also be dropped onto that page, or chosen there.",
+    "served from here until Ctrl-C.",
     epilog="Whoever has the link can use the page. It answers on this machine only; from another "
     "one,\ngo through ssh: ssh -L 8470:127.0.0.1:8470 HOST",
 )

@@ -11,6 +11,5 @@ is told by `observe.story`. Here it is put into the few messages that the page u
     feed         asks while somebody watches, and nothing while nobody does
     static       a job's report as a page; `report_file` as one file
     job_list     the jobs of this machine
-    uploaded     journals that somebody drops onto the page
     site         the paths of it all
 """

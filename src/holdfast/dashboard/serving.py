@@ -1,4 +1,4 @@
-"""A dashboard of its own: of this machine's jobs, of journals, or of those that somebody drops.
+"""A dashboard of its own: of this machine's jobs, or of journals.
 
 It is served to this machine until somebody ends it.
 """
@@ -14,8 +14,7 @@ from holdfast.dashboard.job_list import JobList, ListJobs, OpenJournals
 from holdfast.dashboard.page_files import read_page
 from holdfast.dashboard.page_state import PageState
 from holdfast.dashboard.site import Site
-from holdfast.dashboard.subscribers import Opens, Subscribers
-from holdfast.dashboard.uploaded import Uploads
+from holdfast.dashboard.subscribers import Subscribers
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import EventLoop
 from holdfast.transport.http_server import LOOPBACK, HttpServer
@@ -32,16 +31,14 @@ def journal_site(
     loop: EventLoop, state: PageState, auth: PageAuth, machine: Machine | None = None
 ) -> Site:
     """All that its server answers. Where nothing is shown, the jobs of a machine are listed."""
-    opens: Opens = "jobs" if machine is not None else "journals"
 
     def pages(shown: PageState) -> Subscribers:
-        return Subscribers(loop, shown, opens=opens)
+        return Subscribers(loop, shown, lists_jobs=machine is not None)
 
     def show(name: str, story: PageState) -> None:
         site.add_story(name, story, pages(story))
 
     site = Site(auth, state, pages(state), read_page())
-    site.add(Uploads(show).routes)
     if machine is not None:
         lane = Disk(loop, lambda words: None).lane("jobs")
         site.add(JobList(lane, machine.list_jobs, machine.open_journals, show).routes)

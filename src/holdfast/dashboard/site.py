@@ -1,10 +1,9 @@
 """The paths of a dashboard.
 
 GET  /              the page; /page.js, /page.css
-GET  /api/stream    how the job is, as server-sent events; ?story=…: of journals that were dropped
+GET  /api/stream    how the job is, as server-sent events; ?story=…: of a job that was opened
 GET  /api/…         what is asked of the job besides
 POST /api/actions   something is wanted of it
-POST /api/journals  pieces of journals, where it opens some
 """
 
 from __future__ import annotations

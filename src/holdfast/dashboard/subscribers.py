@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Literal
 
 from holdfast.dashboard.page_state import PageState, Subscriber
 from holdfast.dashboard.wire import message
 from holdfast.runtime.loop import Cancellable, Clock
 
 ALIVE_S = 5.0
-Opens = Literal["", "journals", "jobs"]
-"""What else can be looked at where the page is: journals that are sent, the machine's jobs too."""
 _ALIVE = message("alive", {})
 
 
@@ -29,10 +26,10 @@ class Subscribers:
         state: PageState,
         alive_s: float = ALIVE_S,
         *,
-        opens: Opens = "",
+        lists_jobs: bool = False,
     ) -> None:
         self._clock, self._state, self._alive_s = clock, state, alive_s
-        self._opens = opens
+        self._lists_jobs = lists_jobs
         self.on_first: Callable[[], None] = _nothing
         """Somebody watches."""
         self.on_none: Callable[[], None] = _nothing
@@ -43,7 +40,7 @@ class Subscribers:
     def add(self, page: Subscriber) -> None:
         """Tell this page, from now on; it has a stream."""
         self._open.add(page)
-        hello = {"alive_s": self._alive_s, "opens": self._opens}
+        hello = {"alive_s": self._alive_s, "lists_jobs": self._lists_jobs}
         page.send(message("hello", {"at": time.time(), **hello}))
         page.tell(self._state)
         if len(self._open) == 1:

@@ -43,7 +43,7 @@ Rules
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -468,20 +468,14 @@ def read(path: Path) -> tuple[JournalHeader, list[Step]]:
 
     Raises `UsageError` for a file that is none, is damaged, or is of another schema.
     """
-    parts = [path, *later_parts(path)]
-    return read_parts(str(path), (part.read_bytes() for part in parts))
-
-
-def read_parts(name: str, parts: Iterable[bytes]) -> tuple[JournalHeader, list[Step]]:
-    """The same for the content of its files, in order; `name` is for messages."""
     steps: list[Step] = []
     header: JournalHeader | None = None
     decoder: msgspec.json.Decoder[Step] = msgspec.json.Decoder(Step)
-    for number, data in enumerate(parts, 1):
-        lines = data.split(b"\n")
+    for number, file in enumerate([path, *later_parts(path)], 1):
+        lines = file.read_bytes().split(b"\n")
         if header is None:
-            header = _header(name, lines[0])
-        part = name if number == 1 else f"part {number} of {name}"
+            header = _header(str(path), lines[0])
+        part = str(path) if number == 1 else f"part {number} of {path}"
         found = _steps(decoder, header.schema, part, lines)
         expected = steps[-1].seq + 1 if steps else 1
         if number > 1 and found and found[0].seq > expected:
