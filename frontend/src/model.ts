@@ -101,11 +101,8 @@ export const WORKER_STATES = [
 ] as const;
 export type WorkerState = (typeof WORKER_STATES)[number];
 
-/** One column: all values in the order of ranks, or only those of the ranks in `i`. */
-export interface Column {
-  i?: number[];
-  v: (number | null)[];
-}
+/** The values of all workers, in the order of ranks. */
+export type Column = (number | null)[];
 
 /** What changed about workers since the last such message. A missing column is as it was. */
 export interface RanksChange {
@@ -151,12 +148,6 @@ export interface Incident {
   phases: LedgerPart[];
 }
 
-/** What changed in a list: which places hold something else, and how long it is now. */
-export interface ListChange<T> {
-  set: [number, T][];
-  count: number;
-}
-
 export interface LogLine {
   at: number;
   rank: number;
@@ -190,16 +181,16 @@ export interface Messages {
   /** A new stream begins: all follows anew. Something comes every `alive_s` at the latest. `lists_jobs`: the page can list the jobs of its machine. */
   hello: { at: number; alive_s: number; lists_jobs: boolean };
   job: Job;
-  nodes: ListChange<Node>;
+  nodes: Node[];
   ranks: RanksChange;
-  segments: ListChange<Segment>;
-  lanes: ListChange<Lane>;
-  incidents: ListChange<Incident>;
+  segments: Segment[];
+  lanes: Lane[];
+  incidents: Incident[];
   events: Event[];
   ledger: Ledger;
   dashboards: Dashboard[];
   /** The last lines of workers, once the job has ended. */
   lines: LogLine[];
   /** The job cannot be asked right now, and why; empty when it can again. */
-  trouble: { words: string };
+  trouble: string;
 }

@@ -2,7 +2,7 @@
 
 import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { History } from "./history";
-import type { Dashboard, Event, Incident, Job, Lane, Ledger, ListChange, LogLine, Messages, Node, Segment } from "./model";
+import type { Dashboard, Event, Incident, Job, Lane, Ledger, LogLine, Messages, Node, Segment } from "./model";
 import { Workers } from "./workers";
 
 export type Topic = "job" | "nodes" | "ranks" | "story" | "events" | "connection" | "choice" | "note";
@@ -130,8 +130,8 @@ const TAKERS: Takers = {
     store.job = job;
     store.tell("job");
   },
-  nodes(store, change) {
-    store.nodes = changed(store.nodes, change);
+  nodes(store, nodes) {
+    store.nodes = nodes;
     store.tell("nodes");
   },
   ranks(store, change) {
@@ -140,16 +140,16 @@ const TAKERS: Takers = {
     if (store.job && !store.job.is_journal) store.history.take(store.job, store.workers);
     store.tell("ranks");
   },
-  segments(store, change) {
-    store.segments = changed(store.segments, change);
+  segments(store, segments) {
+    store.segments = segments;
     store.tell("story");
   },
-  lanes(store, change) {
-    store.lanes = changed(store.lanes, change);
+  lanes(store, lanes) {
+    store.lanes = lanes;
     store.tell("story");
   },
-  incidents(store, change) {
-    store.incidents = changed(store.incidents, change);
+  incidents(store, incidents) {
+    store.incidents = incidents;
     store.tell("story");
   },
   events(store, events) {
@@ -169,17 +169,11 @@ const TAKERS: Takers = {
     store.lines = lines;
     store.tell("job");
   },
-  trouble(store, { words }) {
+  trouble(store, words) {
     store.trouble = words;
     store.tell("connection");
   },
 };
-
-function changed<T>(before: T[], { set, count }: ListChange<T>): T[] {
-  const now = before.slice(0, count);
-  for (const [index, item] of set) now[index] = item;
-  return now;
-}
 
 export const store = new Store();
 

@@ -15,7 +15,7 @@ from holdfast.core.protocol.errors import UsageError
 
 if TYPE_CHECKING:
     from holdfast.admin.client import LocalAgent
-    from holdfast.dashboard.page_state import PageState
+    from holdfast.dashboard.pages import PageState
     from holdfast.dashboard.wire import LogLineShown
 
 PORT_MOST = 65535
@@ -86,7 +86,7 @@ def _link(agent: LocalAgent) -> str:
 
 def _serve(paths: list[str], port: int) -> None:
     from holdfast.cli.journal_search import find_journals
-    from holdfast.dashboard.page_state import PageState
+    from holdfast.dashboard.pages import PageState
     from holdfast.dashboard.serving import Machine, serve
 
     state = PageState()

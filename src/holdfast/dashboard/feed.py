@@ -41,7 +41,7 @@ from holdfast.core.protocol.requests import (
 )
 from holdfast.dashboard import views
 from holdfast.dashboard.logs import LINES_KEPT, lines_of
-from holdfast.dashboard.page_state import PageState
+from holdfast.dashboard.pages import PageState
 from holdfast.dashboard.source import AwaitedResponse, Recipients, Source
 from holdfast.dashboard.wire import DashboardShown
 from holdfast.observe.goodput import Interruption, Segment

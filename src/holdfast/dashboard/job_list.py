@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.core.protocol.errors import UsageError
 from holdfast.dashboard.api import answer
-from holdfast.dashboard.page_state import PageState
+from holdfast.dashboard.pages import PageState
 from holdfast.runtime.disk import DiskLane
 from holdfast.transport.http_model import HttpReply, PageRequest, Route, text_response
 

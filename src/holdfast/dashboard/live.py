@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from holdfast.dashboard.api import PageApi
 from holdfast.dashboard.auth import PageAuth
 from holdfast.dashboard.feed import Feed
-from holdfast.dashboard.page_state import PageState
+from holdfast.dashboard.pages import ALIVE_S, Pages, PageState
 from holdfast.dashboard.site import Site
 from holdfast.dashboard.source import Source
-from holdfast.dashboard.subscribers import ALIVE_S, Subscribers
 from holdfast.runtime.loop import Clock
 from holdfast.transport.http_model import HttpResponse
 
@@ -24,7 +23,7 @@ def live_site(
 ) -> tuple[Site, Feed]:
     """All that its server answers, and what asks the job for it."""
     state = PageState()
-    pages = Subscribers(clock, state, alive_s)
+    pages = Pages(clock, state, alive_s)
     feed = Feed(clock, source, state, pages.tell)
     pages.on_first, pages.on_none = feed.begin, feed.rest
     site = Site(auth, state, pages, files)

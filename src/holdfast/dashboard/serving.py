@@ -12,9 +12,8 @@ from typing import NamedTuple
 from holdfast.dashboard.auth import PageAuth, new_key
 from holdfast.dashboard.job_list import JobList, ListJobs, OpenJournals
 from holdfast.dashboard.page_files import read_page
-from holdfast.dashboard.page_state import PageState
+from holdfast.dashboard.pages import Pages, PageState
 from holdfast.dashboard.site import Site
-from holdfast.dashboard.subscribers import Subscribers
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import EventLoop
 from holdfast.transport.http_server import LOOPBACK, HttpServer
@@ -32,8 +31,8 @@ def journal_site(
 ) -> Site:
     """All that its server answers. Where nothing is shown, the jobs of a machine are listed."""
 
-    def pages(shown: PageState) -> Subscribers:
-        return Subscribers(loop, shown, lists_jobs=machine is not None)
+    def pages(shown: PageState) -> Pages:
+        return Pages(loop, shown, lists_jobs=machine is not None)
 
     def show(name: str, story: PageState) -> None:
         site.add_story(name, story, pages(story))

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast.dashboard.auth import SAFE_HEADERS, PageAuth
-from holdfast.dashboard.page_state import PageState, Subscriber
-from holdfast.dashboard.subscribers import Subscribers
+from holdfast.dashboard.pages import OpenPage, Pages, PageState
 from holdfast.transport.http_model import (
     EVENTS,
     Handler,
@@ -33,12 +32,12 @@ class Site:
         self,
         auth: PageAuth,
         state: PageState,
-        pages: Subscribers,
+        pages: Pages,
         files: Mapping[str, HttpResponse],
     ) -> None:
         """`files` are those of the page (`page_files.read_page`)."""
         self._auth, self._state, self._pages, self._files = auth, state, pages, files
-        self._stories: dict[str, tuple[PageState, Subscribers]] = {}
+        self._stories: dict[str, tuple[PageState, Pages]] = {}
         self.routes = {
             path: Route(get=self.authorized(self._give_page, open_to_all=True)) for path in files
         }
@@ -66,7 +65,7 @@ class Site:
     def _give_page(self, request: PageRequest, reply: HttpReply) -> None:
         reply(self._files[request.path])
 
-    def add_story(self, name: str, state: PageState, pages: Subscribers) -> None:
+    def add_story(self, name: str, state: PageState, pages: Pages) -> None:
         """What else can be looked at here; of too many, the oldest is forgotten."""
         self._stories[name] = (state, pages)
         if len(self._stories) > STORIES_KEPT:
@@ -80,7 +79,7 @@ class Site:
             reply(text_response(404, "these journals are not here any more: open them again"))
             return
         state, pages = told
-        page = Subscriber()
+        page = OpenPage()
         begin = HttpResponse(content_type=EVENTS, headers=SAFE_HEADERS)
         page.stream = reply.stream(begin, lambda: page.tell(state), lambda: pages.remove(page))
         if page.stream is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.dashboard import views
-from holdfast.dashboard.page_state import PageState
+from holdfast.dashboard.pages import PageState
 from holdfast.dashboard.wire import JobShown, NodeShown, OutcomeShown
 from holdfast.observe.job_report import JobReport
 

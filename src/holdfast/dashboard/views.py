@@ -22,7 +22,7 @@ from holdfast.core.protocol.requests import (
     SaveTold,
 )
 from holdfast.dashboard.api import ACTIONS
-from holdfast.dashboard.page_state import PageState, WorkersShown
+from holdfast.dashboard.pages import PageState, WorkersShown
 from holdfast.dashboard.source import Source
 from holdfast.dashboard.wire import (
     WORKER_STATES,
