@@ -31,6 +31,7 @@ class Served:
     ) -> None:
         """`site_of` is asked for another site than that of the job."""
         self.loop, self.job = EventLoop(), job
+        job.later = self.loop.call_later
         self.problems: list[str] = []
         self._asked: list[Asked] = []
         if site_of is not None:

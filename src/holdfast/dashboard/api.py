@@ -30,8 +30,7 @@ from holdfast.core.protocol.requests import (
     StopWanted,
 )
 from holdfast.dashboard.auth import SAFE_HEADERS
-from holdfast.dashboard.logs import read_logs
-from holdfast.dashboard.ranks import parse_ranks
+from holdfast.dashboard.logs import parse_ranks, read_logs
 from holdfast.dashboard.source import AwaitedResponse, Source
 from holdfast.dashboard.wire import StackGroupShown
 from holdfast.runtime.loop import Clock
