@@ -12,10 +12,8 @@ from tests.dashboard.made_up import MadeUpJob
 from tests.waiting import loop_until
 
 from holdfast.dashboard.auth import PageAuth
-from holdfast.dashboard.live import live_site
-from holdfast.dashboard.page_files import read_page
 from holdfast.dashboard.pages import ALIVE_S
-from holdfast.dashboard.site import Site
+from holdfast.dashboard.site import Site, live_site, read_page
 from holdfast.runtime.loop import EventLoop
 from holdfast.transport.http_server import HttpServer
 

@@ -8,7 +8,7 @@ import pytest
 from tools.simulator import make_plan, simulate
 
 from holdfast.core.policy.config import JobConfig, Program
-from holdfast.dashboard.static import static_page
+from holdfast.dashboard.views import static_page
 from holdfast.observe.goodput import PARTS, ROUNDS_MOST, RunningLedger, ledger
 from holdfast.observe.history import History, RoundHistory, TimeSpan
 from holdfast.observe.job_report import report

@@ -87,7 +87,7 @@ def _link(agent: LocalAgent) -> str:
 def _serve(paths: list[str], port: int) -> None:
     from holdfast.cli.journal_search import find_journals
     from holdfast.dashboard.pages import PageState
-    from holdfast.dashboard.serving import Machine, serve
+    from holdfast.dashboard.site import Machine, serve
 
     state = PageState()
     if paths:
@@ -131,7 +131,7 @@ def _listed() -> list[dict[str, Any]]:
 def _opened(journals: Sequence[str]) -> PageState:
     """The story of a job, with the last lines of its workers where they are in files."""
     from holdfast.cli.report import running_at
-    from holdfast.dashboard.static import static_page
+    from holdfast.dashboard.views import static_page
     from holdfast.observe import job_report
     from holdfast.observe.journal import read
 

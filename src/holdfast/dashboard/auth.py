@@ -1,15 +1,14 @@
-"""Who may see a dashboard, and use it.
+"""The key of a dashboard, and the names under which it answers.
 
 Rules
-1. Whoever shows the key may. It is random, made at the agent's start and told only to who may ask
-   the job anyway. The page gets it in the fragment of its link, which browsers send to nobody, and
-   shows it in a header: no cookie, which other ports of the host would get too, and no address
-   that is written into a log.
+1. Every request but those for the page itself needs the key. It is random, made at the agent's
+   start and told only to users who may ask the job anyway. The page gets it in the fragment of its
+   link, which browsers send nowhere, and sends it in a header: not in a cookie, which other ports
+   of the host would get too, and not in an address, which may be logged. No form and no page from
+   elsewhere can send that header.
 2. It is compared in a time that tells nothing about it.
-3. A name under which we do not answer is refused: else a page from elsewhere could have its own
-   name point here, and be us. An address is no name, and cannot be pointed elsewhere.
-4. What changes something comes from our own page: it has a header that no form and no page from
-   elsewhere can send.
+3. A request under a foreign name is refused: otherwise a page from elsewhere could have its own
+   name point here. An address is no name, and cannot be pointed elsewhere.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from collections.abc import Iterable
 from holdfast.transport.http_model import HttpResponse, PageRequest, text_response
 
 KEY_BYTES = 24
-OWN_HEADER = "x-holdfast"
 _BEARER = "Bearer "
 
 POLICY = (
@@ -45,7 +43,7 @@ def new_key() -> str:
 
 
 class PageAuth:
-    """Looks at each request before anybody answers it."""
+    """The check of each request before it is answered."""
 
     def __init__(self, key: str, names: Iterable[str] = ()) -> None:
         """`names` are those of this machine."""
@@ -53,7 +51,7 @@ class PageAuth:
         self._names = {"localhost", *(name.lower() for name in names)}
 
     def refusal(self, request: PageRequest, *, open_to_all: bool = False) -> HttpResponse | None:
-        """Why this is not answered, if so. `open_to_all`: the page itself, which says nothing."""
+        """The refusal, if there is one; the page itself, without facts, is `open_to_all`."""
         if not self._is_our_name(request.headers.get("host", "")):
             return text_response(
                 421, "this dashboard does not answer under that name: use its address"
@@ -63,8 +61,6 @@ class PageAuth:
         shown = request.headers.get("authorization", "")
         if not shown.startswith(_BEARER) or not self._fits(shown.removeprefix(_BEARER)):
             return text_response(401, "the key is missing or does not fit")
-        if request.method == "POST" and OWN_HEADER not in request.headers:
-            return text_response(403, "this is for the dashboard's own page")
         return None
 
     def _fits(self, shown: str) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
+from holdfast.dashboard.auth import SAFE_HEADERS
 from holdfast.dashboard.wire import (
     DashboardShown,
     IncidentShown,
@@ -24,7 +25,7 @@ from holdfast.dashboard.wire import (
 )
 from holdfast.observe.story import StoryEvent
 from holdfast.runtime.loop import Cancellable, Clock
-from holdfast.transport.http_model import HttpStream
+from holdfast.transport.http_model import EVENTS, HttpReply, HttpResponse, HttpStream
 
 ALIVE_S = 5.0
 WHOLE = (
@@ -135,8 +136,15 @@ class Pages:
         self._open: set[OpenPage] = set()
         self._timer: Cancellable | None = None
 
-    def add(self, page: OpenPage) -> None:
-        """Tell this page, from now on; it has a stream."""
+    def open(self, reply: HttpReply) -> None:
+        """Begin the stream of a new page."""
+        page = OpenPage()
+        begin = HttpResponse(content_type=EVENTS, headers=SAFE_HEADERS)
+        page.stream = reply.stream(
+            begin, lambda: page.tell(self._state), lambda: self._remove(page)
+        )
+        if page.stream is None:
+            return
         self._open.add(page)
         hello = {"at": time.time(), "alive_s": self._alive_s, "lists_jobs": self._lists_jobs}
         page.send(message("hello", hello))
@@ -145,7 +153,7 @@ class Pages:
             self._stay_alive()
             self.on_first()
 
-    def remove(self, page: OpenPage) -> None:
+    def _remove(self, page: OpenPage) -> None:
         if page in self._open:
             self._open.remove(page)
             self._end_if_none()

@@ -11,9 +11,9 @@ import base64
 import hashlib
 import re
 
-from holdfast.dashboard.page_files import FOLDER
 from holdfast.dashboard.pages import OpenPage
-from holdfast.dashboard.static import static_page
+from holdfast.dashboard.site import FOLDER
+from holdfast.dashboard.views import static_page
 from holdfast.observe.job_report import JobReport
 
 

@@ -1,7 +1,7 @@
-"""From what nodes answer to what is said to the page. No rule of the job is repeated here.
+"""The content of a page, from nodes' answers or from a job's report. No rule of the job is here.
 
-How a worker is: as its node says, unless the story tells more of this round: that it failed, or
-that all stand still.
+A worker's state is what its node says, unless the events of this round say more: that it failed, or
+that all workers stall.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from holdfast.dashboard.wire import (
 )
 from holdfast.observe.goodput import RECOVERY_PARTS, Interruption, Part, Segment
 from holdfast.observe.history import NodeRun
+from holdfast.observe.job_report import JobReport
 from holdfast.observe.story import StoryEvent
 from holdfast.observe.summary import is_overdue
 
@@ -380,3 +381,56 @@ def _rounded(milliseconds: float) -> float:
     """To three digits: more would only be sent again and again."""
     digits = 3 - len(str(int(milliseconds)))
     return round(milliseconds, max(0, digits)) if digits >= 0 else float(round(milliseconds))
+
+
+# A job's report.
+
+
+def static_page(told: JobReport) -> PageState:
+    """The content of the page of a job's report: nothing of it changes."""
+    book = told.ledger
+    return PageState(
+        job=_job_of_report(told),
+        nodes=[
+            NodeShown(
+                one.host, "" if one.is_whole else "its journal ends early", "", 0, None, False
+            )
+            for one in told.nodes
+        ],
+        ledger=ledger_shown(book.start, book.end - book.start, dict(book.parts_s.items())),
+        segments=segments_shown(book.segments),
+        lanes=[lane_shown(one.host, one.start, one.end, one.runs) for one in told.nodes],
+        incidents=incidents_shown(book.interruptions),
+        events=list(told.events),
+    )
+
+
+def _job_of_report(told: JobReport) -> JobShown:
+    reason = told.outcome.partition(": ")[2]
+    last = told.rounds[-1] if told.rounds else None
+    return JobShown(
+        run=told.job,
+        state=STATES[told.verdict] if told.verdict else "cut off",
+        words=_sentence_of_report(told, reason),
+        round=last.number if last is not None else 0,
+        nodes=last.nodes if last is not None else len(told.nodes),
+        ranks=last.ranks if last is not None else 0,
+        restarts=told.restarts,
+        restarts_most=told.max_restarts,
+        step=None,
+        waiting="",
+        outcome=OutcomeShown(told.verdict, reason) if told.verdict else None,
+        coordinator="",
+        served_by="",
+        actions=(),
+        is_journal=True,
+        notes=told.unknowns,
+    )
+
+
+def _sentence_of_report(told: JobReport, reason: str) -> str:
+    if told.is_running:
+        return "It is running; this is its journal so far."
+    if not told.verdict:
+        return "How the job ended is not in its journals."
+    return ending(told.verdict, reason)
