@@ -6,7 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from holdfast.observe.journal import read, replay
+from tools.journals.replay import replay
+
+from holdfast.observe.journal import read
 from holdfast.observe.live_history import LiveHistory
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo.py"

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tools.journals.explaining import story, the_end
 from tools.simulator import make_plan, simulate
 from tools.simulator.everywhere import Case
 
 from holdfast.core.coordinator_io import Heard
 from holdfast.core.node_io import Told
 from holdfast.core.protocol.messages import CloseJob, RunRound, StopRound
-from holdfast.observe.causes import JournalRead, StepId, causes, story, the_end
+from holdfast.observe.causes import JournalRead, StepId, causes
 from holdfast.observe.journal import ElectionStep, NodeStep, Step, read
 
 ROOTS = {

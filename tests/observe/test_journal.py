@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
+from tools.journals.replay import replay
 
 from holdfast.core import node as agent
 from holdfast.core.coordinator import check_leases, coordinator_of, decide, receive
@@ -70,7 +71,6 @@ from holdfast.observe.journal import (
     NodeStep,
     Step,
     read,
-    replay,
 )
 
 from ..core.node.imaginary_node import BLOWS, CHANCES, NODE, Node

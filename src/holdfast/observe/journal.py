@@ -2,8 +2,8 @@
 
 The first line describes the job. Every further line is one step of one of the three state
 machines of the core: the event that went in, and the effects that came out. Feeding the
-events to fresh machines gives the same effects again (`replay`), so a journal is both the
-story of a job and a proof of how it was decided.
+events to fresh machines gives the same effects again (`tools/journals/replay.py`), so a journal is
+both the story of a job and a proof of how it was decided.
 
 Schema (one object a line):
 
@@ -43,19 +43,16 @@ Rules
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
-from holdfast.core import coordinator
-from holdfast.core import node as agent
-from holdfast.core.coordinator import Beginning, Coordinator, begin
+from holdfast.core.coordinator import Beginning, Coordinator
 from holdfast.core.coordinator_io import CoordinatorEffect, CoordinatorEvent, Heard
-from holdfast.core.features.of_node import new_node
-from holdfast.core.node import UNANSWERED, NodeState, Timer
+from holdfast.core.node import Timer
 from holdfast.core.node_io import (
     NodeEffect,
     NodeEvent,
@@ -411,10 +408,10 @@ def heartbeat_number(step: NodeStep) -> int | None:
     """The number of the heartbeat that a timer had the agent send, if that is what it did."""
     if step.event != NodeTimerFired(Timer.HEARTBEAT):
         return None
-    return _sent_number(step)
+    return sent_number(step)
 
 
-def _sent_number(step: NodeStep) -> int | None:
+def sent_number(step: NodeStep) -> int | None:
     """The number of the heartbeat that the agent sent, by itself or with its greeting."""
     for effect in step.effects:
         if isinstance(effect, Report) and isinstance(effect.message, Heartbeat):
@@ -522,72 +519,3 @@ def _steps(
                 f"line {number} of {name} is damaged", "get the file from its machine again"
             ) from None
     return found
-
-
-MACHINES: dict[type, Literal["agent", "coordinator", "election"]] = {
-    NodeStep: "agent",
-    CoordinatorStep: "coordinator",
-    ElectionStep: "election",
-}
-
-
-class Divergence(msgspec.Struct, frozen=True):
-    """A step that the core would decide differently today."""
-
-    seq: int
-    machine: Literal["agent", "coordinator", "election"]
-    recorded: str
-    replayed: str
-
-
-def replay(header: JournalHeader, steps: list[Step]) -> Iterator[Divergence]:
-    """Feed the recorded events to fresh machines; yield every difference, up to a gap."""
-    agent_state = new_node(header.config, header.node, header.host)
-    coordinator_state = begin(header.config)
-    for step in steps:
-        recorded: list[Any] = []
-        decided: list[Any] = []
-        match step:
-            case ClockRead() | AgentFailed():
-                pass
-            case Gap():
-                return  # The state of the machines after it is not known.
-            case CoordinatorBegan():
-                coordinator_state = step.beginning.state(header.config, step.at)
-            case NodeStep():
-                _skip_heartbeats(agent_state, step)
-                recorded, decided = step.effects, agent.step(agent_state, step.event, step.at)
-            case CoordinatorStep():
-                recorded = step.effects
-                decided = coordinator.step(coordinator_state, step.event, step.at)
-            case ElectionStep():
-                recorded, decided = _elect_again(step)
-        if decided != recorded:
-            yield Divergence(step.seq, MACHINES[type(step)], repr(recorded), repr(decided))
-
-
-def _elect_again(step: ElectionStep) -> tuple[list[Any], list[Any]]:
-    """The election's decision at that step, then and today."""
-    from holdfast.core import election
-    from holdfast.core.election import ElectionEffect, ElectionEvent, ElectionState
-
-    if step.before is None:
-        return [], []  # Of an older schema.
-    before = msgspec.convert(step.before, ElectionState)
-    (event,) = msgspec.convert([step.event], list[ElectionEvent])
-    recorded = msgspec.convert(step.effects, list[ElectionEffect])
-    return recorded, list(election.step(before, event, step.at))
-
-
-def _skip_heartbeats(state: NodeState, step: NodeStep) -> None:
-    """Those that were answered and followed by others are not in the journal.
-
-    Nor is the answer to one that is, if it came after a step that made us write it: where the
-    agent sent another, nothing that old was unanswered.
-    """
-    number, lease = _sent_number(step), state.link.lease
-    if number is None or lease is None:
-        return
-    lease.number = number - 1
-    oldest = step.at - UNANSWERED * lease.terms.heartbeat_s
-    lease.sent = {each: sent_at for each, sent_at in lease.sent.items() if sent_at > oldest}
