@@ -248,8 +248,7 @@ class History:
 
     def is_stopping(self, node: str) -> bool:
         """Whether the node's workers end because they were told to, or one of them has failed."""
-        last = self.current
-        return node in self._stopping or (last is not None and last.ended is not None)
+        return node in self._stopping
 
     def rank_of(self, node: str, local_rank: int) -> int:
         """The rank of a worker of the node's last round; the local rank if it has none."""

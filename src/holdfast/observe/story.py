@@ -3,13 +3,13 @@
 Every view (the live line, `--json`, `holdfast report`, the dashboard, metrics) shows these.
 
 Rules
-1. A `Storyteller` follows the steps of one node, as they are taken or as a journal has them. Each
-   step gives no, one or several events. It decides nothing and knows no more than the steps say.
+1. A `Storyteller` follows the steps of a node as they are taken, or those of all nodes as journals
+   have them (`observe.merged_story`). Each step gives no, one or several events. It decides
+   nothing and knows no more than the steps say.
 2. The words are those of the console wherever it says something. Elsewhere they
    are one plain sentence. A line of the console of no known kind is `said`.
-3. An event that both machines of one node tell (a round's end: the coordinator decides, the agent
-   is told) is one event: `StoryEvent.key` is the same, and the first one counts. Several nodes'
-   stories are merged by the same rule (`observe.merged_story`).
+3. An event that several machines tell (a round's end: the coordinator decides, the agents are told)
+   is one event: `StoryEvent.key` is the same, and the first one counts.
 4. `at` is the time for people, in seconds since 1970, to the millisecond. A journal without
    clocks is in time to the second.
 """
@@ -143,35 +143,42 @@ OF_THE_JOB = ("round_formed", "round_ended", "first_step", "save", "job_finished
 AGAIN = ("said", "gap", "contact_lost", "contact_back", "node_joined", "node_started", "hang",
          "moving_again", "straggler", "standby", "node_suspected", "node_back", "node_lost",
          "waiting")  # fmt: skip
-"""Told each time: it may happen twice in one round."""
+"""Told each time by the node that told it first: it may happen twice in one round."""
 
 
 class Storyteller:
-    """Follows the steps of one node."""
+    """Follows the steps of one node, or of several in the order of their times."""
 
-    def __init__(self, header: JournalHeader) -> None:
+    def __init__(self, header: JournalHeader, *more: JournalHeader) -> None:
+        self._headers = {one.node: one for one in (header, *more)}
         self._header = header
-        self._clock = header.clock
-        self._names = {header.node: header.host}
+        """That of the node whose step is told."""
+        self._clocks = {one.node: one.clock for one in (header, *more)}
+        self._names = {one.node: one.host for one in (header, *more)}
         self._present: dict[str, None] = {}
-        self._told: dict[Key, None] = {}
+        self._told: dict[Key, str] = {}
+        """Each event's first teller."""
         self._known_round = 0
-        """The round that this node's coordinator began with."""
+        """The round that the coordinator began with."""
         self.history = History(header.config)
         """As of the step before the present one."""
 
-    def feed(self, step: Step) -> list[StoryEvent]:
-        """Take the next step; return its events, in order."""
+    def feed(self, step: Step, node: str = "", at: float | None = None) -> list[StoryEvent]:
+        """Take the next step of that node, or of the only one; return its events, in order.
+
+        `at` is the time of the step among several nodes, in place of that on the node's own clock.
+        """
+        self._header = self._headers[node] if node else self._header
+        node = self._header.node
         if isinstance(step, Gap):
             return [self._gap(step)]
         if isinstance(step, ClockRead):
-            self._clock = ClockPair(step.at, step.wall)
-            return []
-        if self._clock is None:
-            self._clock = ClockPair(step.at, started(self._header))
+            self._clocks[node] = ClockPair(step.at, step.wall)
+        elif self._clocks[node] is None:
+            self._clocks[node] = ClockPair(step.at, started(self._header))
         events = list(self._events(step))
         count = len(self.history.recoveries)
-        self.history.feed(self._header.node, step.at, step)
+        self.history.feed(node, step.at if at is None else at, step)
         events += [self._recovered(step, one) for one in self.history.recoveries[count:]]
         return [event for event in events if self._is_news(event)]
 
@@ -180,37 +187,36 @@ class Storyteller:
         last = self.history.current
         return max(self._known_round, last.number if last is not None else 0)
 
-    def time_of(self, at: float) -> float:
-        """A moment on the node's own clock, for people."""
-        return self._clock.time_of(at) if self._clock is not None else started(self._header)
-
     def name_of(self, node: str) -> str:
         """A node's name in sentences."""
         return self._names.get(node) or host_of(node)
 
     def _is_news(self, event: StoryEvent) -> bool:
-        if event.kind in AGAIN:
-            return True
         if event.key in self._told:
-            return False
-        self._told[event.key] = None
+            return event.kind in AGAIN and self._told[event.key] == event.by
+        self._told[event.key] = event.by
         if event.kind == "round_formed":
             old = event.round - OF_ROUNDS_KEPT
-            self._told = {key: None for key in self._told if key[1] > old or not key[1]}
+            self._told = {k: by for k, by in self._told.items() if k[1] > old or not k[1]}
         return True
 
     def _event(self, step: Step, kind: Kind, words: str, **fields: Any) -> StoryEvent:
-        at = 0.0 if isinstance(step, Gap) else step.at
         node = fields.get("node", "")
         host = self.name_of(node) if node else ""
         words, reason = clean(words), clean(fields.pop("reason", ""))
         fields = {"round": self._round, "host": host, "reason": reason, **fields}
-        return StoryEvent(self.time_of(at), kind, words, self._header.node, step.seq, **fields)
+        return StoryEvent(self._time_of(step), kind, words, self._header.node, step.seq, **fields)
+
+    def _time_of(self, step: Step) -> float:
+        """For people; of a gap, when the clock was last read."""
+        clock = self._clocks[self._header.node]
+        if clock is None:
+            return started(self._header)
+        return round(clock.wall, 3) if isinstance(step, Gap) else clock.time_of(step.at)
 
     def _gap(self, step: Gap) -> StoryEvent:
         words = f"{step.missing} lines of this journal are gone: it had become too long"
-        at = self._clock.wall if self._clock is not None else started(self._header)
-        return StoryEvent(round(at, 3), "gap", words, self._header.node, step.seq)
+        return StoryEvent(self._time_of(step), "gap", words, self._header.node, step.seq)
 
     def _events(self, step: Step) -> Iterator[StoryEvent]:
         match step:
