@@ -65,15 +65,20 @@ export interface LedgerPart {
   seconds: number;
 }
 
-/** A piece of the job's time: a part's name, from, to, and the round. */
-export type Segment = [string, number, number, number];
+/** A piece of the job's time. */
+export interface Segment {
+  part: string;
+  start: number;
+  end: number;
+  round: number;
+}
 
 /** One node: when it was there, and when workers of which round ran on it. */
 export interface Lane {
   node: string;
   start: number;
   end: number | null;
-  runs: [number, number, number | null][];
+  runs: { round: number; start: number; end: number | null }[];
 }
 
 export interface Node {

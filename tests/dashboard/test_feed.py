@@ -118,8 +118,13 @@ def test_who_comes_later_is_told_everything(serve: Serve) -> None:
     served.ask("/api/stream").until_told("events")
     late = served.ask("/api/stream")
     assert late.until_told("events")[0]["words"] == "round 1 begins"
-    assert late.until_told("segments") == [["useful", 1.0, 2.0, 1]]
-    lane = {"node": "n1", "start": 1.0, "end": None, "runs": [[1, 1.0, None]]}
+    assert late.until_told("segments") == [{"part": "useful", "start": 1.0, "end": 2.0, "round": 1}]
+    lane = {
+        "node": "n1",
+        "start": 1.0,
+        "end": None,
+        "runs": [{"round": 1, "start": 1.0, "end": None}],
+    }
     assert late.until_told("lanes") == [lane]
 
 

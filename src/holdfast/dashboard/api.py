@@ -17,18 +17,8 @@ from holdfast.core.policy.stacks import (
     grouped,
     without_own_frames,
 )
+from holdfast.core.protocol import requests
 from holdfast.core.protocol.bounds import Count, NameOrNone
-from holdfast.core.protocol.requests import (
-    DrainWanted,
-    JobRequest,
-    RestartWanted,
-    SaveWanted,
-    ScaleWanted,
-    StacksAsked,
-    StacksTold,
-    StackTold,
-    StopWanted,
-)
 from holdfast.dashboard.auth import SAFE_HEADERS
 from holdfast.dashboard.logs import parse_ranks, read_logs
 from holdfast.dashboard.source import AwaitedResponse, Source
@@ -86,7 +76,7 @@ class PageApi:
         if ranks is None:
             reply(text_response(400, "write ranks as numbers: 3, or 0-7, or 1,4,8-11"))
             return
-        asked = StacksAsked("somebody asked in the dashboard")
+        asked = requests.StacksAsked("somebody asked in the dashboard")
         self._source.ask(asked, AwaitedResponse(partial(_give_stacks, ranks, reply)), of="all")
 
     def _act(self, request: PageRequest, reply: HttpReply) -> None:
@@ -97,7 +87,7 @@ class PageApi:
             return
         wanted, words = _request_of(command)
         pending = AwaitedResponse(partial(_say_what_came, words, reply))
-        if isinstance(wanted, DrainWanted):
+        if isinstance(wanted, requests.DrainWanted):
             self._source.ask(wanted, pending, of="some", nodes=[command.node])
         else:
             self._source.ask(wanted, pending)
@@ -113,20 +103,20 @@ def _read_command(body: bytes) -> Command:
     return command
 
 
-def _request_of(command: Command) -> tuple[JobRequest, str]:
+def _request_of(command: Command) -> tuple[requests.JobRequest, str]:
     """What is asked of the job, and what is said when that is under way."""
     match command.action:
         case "drain":
-            return DrainWanted(BY), f"{command.node} was asked to leave"
+            return requests.DrainWanted(BY), f"{command.node} was asked to leave"
         case "save":
-            return SaveWanted(BY), "all workers are asked to save"
+            return requests.SaveWanted(BY), "all workers are asked to save"
         case "scale":
             words = f"the job has {between(command.least, command.most)} from now on"
-            return ScaleWanted(command.least, command.most, BY), words
+            return requests.ScaleWanted(command.least, command.most, BY), words
         case "restart":
-            return RestartWanted(BY), "the round ends, and the next one begins"
+            return requests.RestartWanted(BY), "the round ends, and the next one begins"
         case "stop":
-            return StopWanted(BY), "the job is being ended"
+            return requests.StopWanted(BY), "the job is being ended"
 
 
 def _say_what_came(words: str, reply: HttpReply, answers: AwaitedResponse) -> None:
@@ -143,7 +133,7 @@ def _give_stacks(ranks: frozenset[int], reply: HttpReply, answers: AwaitedRespon
     stacks = [
         WorkerStack(one.rank, node, tuple(_frames(one)), one.kernel)
         for node, told in answers.by_node.items()
-        if isinstance(told, StacksTold)
+        if isinstance(told, requests.StacksTold)
         for one in told.stacks
         if not ranks or one.rank in ranks
     ]
@@ -154,7 +144,7 @@ def _give_stacks(ranks: frozenset[int], reply: HttpReply, answers: AwaitedRespon
     reply(answer({"groups": [_group(one) for one in groups], "words": words}))
 
 
-def _frames(told: StackTold) -> Iterable[StackFrame]:
+def _frames(told: requests.StackTold) -> Iterable[StackFrame]:
     return (StackFrame(one.file, one.line, one.function) for one in told.frames)
 
 

@@ -43,7 +43,7 @@ from holdfast.dashboard import views
 from holdfast.dashboard.logs import LINES_KEPT, lines_of
 from holdfast.dashboard.pages import PageState
 from holdfast.dashboard.source import AwaitedResponse, Recipients, Source
-from holdfast.dashboard.wire import DashboardShown
+from holdfast.dashboard.wire import DashboardShown, LaneShown
 from holdfast.observe.goodput import Interruption, Segment
 from holdfast.observe.history import NodeHistory
 from holdfast.observe.log_lines import LineMaker
@@ -233,9 +233,9 @@ class Feed:
             return
         start = time.time() - told.total_s
         self._shown.ledger = views.ledger_shown(start, told.total_s, told.parts_s)
-        self._shown.segments = views.segments_shown(_known(told.segments, _segment))
+        self._shown.segments = _known(told.segments, _segment)
         lanes = [
-            views.lane_shown(self._name_of(node), one.start, one.end, one.runs, one.is_gone)
+            LaneShown(self._name_of(node), one.start, one.end if one.is_gone else None, one.runs)
             for node, packed in told.nodes.items()
             for one in _known([packed], _node)
         ]

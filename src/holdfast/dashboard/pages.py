@@ -11,18 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
+from holdfast.dashboard import wire
 from holdfast.dashboard.auth import SAFE_HEADERS
-from holdfast.dashboard.wire import (
-    DashboardShown,
-    IncidentShown,
-    JobShown,
-    LaneShown,
-    LedgerShown,
-    LogLineShown,
-    NodeShown,
-    SegmentShown,
-    message,
-)
+from holdfast.observe.goodput import Segment
 from holdfast.observe.story import StoryEvent
 from holdfast.runtime.loop import Cancellable, Clock
 from holdfast.transport.http_model import EVENTS, HttpReply, HttpResponse, HttpStream
@@ -50,16 +41,16 @@ class WorkersShown(Struct, frozen=True):
 class PageState(Struct):
     """The present content of a page. Its parts are replaced, not changed; `events` only grows."""
 
-    job: JobShown | None = None
-    nodes: list[NodeShown] = []
+    job: wire.JobShown | None = None
+    nodes: list[wire.NodeShown] = []
     workers: WorkersShown | None = None
     events: list[StoryEvent] = []
-    incidents: list[IncidentShown] = []
-    segments: list[SegmentShown] = []
-    lanes: list[LaneShown] = []
-    ledger: LedgerShown | None = None
-    dashboards: list[DashboardShown] = []
-    lines: list[LogLineShown] = []
+    incidents: list[wire.IncidentShown] = []
+    segments: list[Segment] = []
+    lanes: list[wire.LaneShown] = []
+    ledger: wire.LedgerShown | None = None
+    dashboards: list[wire.DashboardShown] = []
+    lines: list[wire.LogLineShown] = []
     """The last lines of workers, once the job has ended."""
     trouble: str = ""
     """Why the job cannot be asked right now."""
@@ -92,10 +83,10 @@ class OpenPage:
     def news(self, state: PageState) -> bytes:
         """All that this page was not told yet, as messages."""
         now = {name: getattr(state, name) for name in WHOLE}
-        news = [message(name, part) for name, part in now.items() if part != self._told[name]]
+        news = [wire.message(name, part) for name, part in now.items() if part != self._told[name]]
         self._told = now
         if len(state.events) > self._events:
-            news.append(message("events", state.events[self._events :]))
+            news.append(wire.message("events", state.events[self._events :]))
         self._events = len(state.events)
         news.append(self._news_of_workers(state.workers))
         return b"".join(news)
@@ -108,7 +99,7 @@ class OpenPage:
         changed = {
             name: column for name, column in now.columns.items() if column != known.get(name)
         }
-        return message(
+        return wire.message(
             "ranks",
             {
                 "at": now.at,
@@ -147,7 +138,7 @@ class Pages:
             return
         self._open.add(page)
         hello = {"at": time.time(), "alive_s": self._alive_s, "lists_jobs": self._lists_jobs}
-        page.send(message("hello", hello))
+        page.send(wire.message("hello", hello))
         page.tell(self._state)
         if len(self._open) == 1:
             self._stay_alive()
@@ -181,5 +172,5 @@ class Pages:
 
     def _stay_alive(self) -> None:
         for page in self._open:
-            page.send(message("alive", {}))
+            page.send(wire.message("alive", {}))
         self._timer = self._clock.call_later(self._alive_s, self._stay_alive)
