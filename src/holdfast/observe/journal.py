@@ -46,31 +46,17 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
+from holdfast.core import node_io as happened
 from holdfast.core.coordinator import Beginning, Coordinator
 from holdfast.core.coordinator_io import CoordinatorEffect, CoordinatorEvent, Heard
 from holdfast.core.node import Timer
-from holdfast.core.node_io import (
-    NodeEffect,
-    NodeEvent,
-    NodeTimerFired,
-    Report,
-    SetDeadlines,
-    StepReported,
-    Told,
-    WakeNode,
-)
 from holdfast.core.policy.config import JobConfig
+from holdfast.core.protocol import messages as said
 from holdfast.core.protocol.errors import UsageError
-from holdfast.core.protocol.messages import (
-    Heartbeat,
-    HeartbeatAnswered,
-    NodeGreeted,
-    WorkersProgressed,
-)
 from holdfast.core.protocol.model import Term
 from holdfast.observe.journal_file import LIMIT_BYTES, JournalFile, later_parts
 
@@ -127,8 +113,8 @@ class NodeStep(msgspec.Struct, frozen=True, tag="agent", tag_field="machine"):
 
     seq: int
     at: float
-    event: NodeEvent
-    effects: list[NodeEffect]
+    event: happened.NodeEvent
+    effects: list[happened.NodeEffect]
 
 
 class CoordinatorStep(msgspec.Struct, frozen=True, tag="coordinator", tag_field="machine"):
@@ -188,6 +174,7 @@ class Gap(msgspec.Struct, frozen=True, tag="gap", tag_field="machine"):
 
 WrittenStep = NodeStep | CoordinatorStep | CoordinatorBegan | ElectionStep | ClockRead | AgentFailed
 Step = WrittenStep | Gap
+QuietKind = Literal["heartbeat", "agent's progress", "coordinator's progress"]
 Do = Callable[[Callable[[], str | None], Callable[[str], None], int], None]
 """Runs work that may wait for a disk, after all earlier work: the work, the callback for a
 problem, and how many bytes are held for it."""
@@ -233,40 +220,48 @@ class Journal:
         self._stepping_round = 0
         self._furthest = (0, 0)
         """The round and the step last reported to the coordinator."""
-        self._quiet: list[NodeStep | CoordinatorStep] = []
-        """Lines that are written unless a later one makes them needless."""
+        self._quiet: list[tuple[QuietKind, int, NodeStep | CoordinatorStep]] = []
+        """Lines that are written unless a later one makes them needless: kind, number, line."""
         self._term: Term | None = None
         self._encoder = msgspec.json.Encoder()
         self._file = JournalFile(path, limit_bytes) if path is not None else None
         self._write(msgspec.structs.replace(header, config=_without_secrets(header.config)))
 
-    def agent(self, at: float, event: NodeEvent, effects: list[NodeEffect]) -> None:
+    def agent(
+        self, at: float, event: happened.NodeEvent, effects: list[happened.NodeEffect]
+    ) -> None:
         step = NodeStep(0, at, event, effects)
         self._tell(step)
-        if isinstance(event, StepReported) and event.round <= self._stepping_round:
-            if effects:
-                self._keep_progress(step)
-            return
-        if self._is_quiet(step):
-            self._keep(step)
-            return
-        if isinstance(event, StepReported):
-            self._stepping_round = event.round  # The first of its round: others do not come here.
-        self._add(step)
+        match event:
+            case happened.StepReported(round=number) if number <= self._stepping_round:
+                if effects:
+                    self._keep(step, "agent's progress", needless_before=1)
+            case happened.Told(message=said.HeartbeatAnswered(number=number), term=term) if (
+                self._is_term_known(term) and _only(effects, happened.SetDeadlines)
+            ):
+                self._keep(step, "heartbeat", number, needless_before=number)
+            case happened.NodeTimerFired(name=Timer.HEARTBEAT) if sent_number(step) and _only(
+                effects, happened.Report | happened.WakeNode
+            ):
+                self._keep(step, "heartbeat", sent_number(step) or 0)
+            case _:
+                if isinstance(event, happened.StepReported):
+                    self._stepping_round = event.round
+                self._add(step)
 
     def coordinator(
         self, at: float, event: CoordinatorEvent, effects: list[CoordinatorEffect]
     ) -> None:
         step = CoordinatorStep(0, at, event, effects)
         self._tell(step)
-        if isinstance(event, Heard) and isinstance(event.message, WorkersProgressed):
-            reached = (event.message.round, event.message.step)
-            if not effects and reached > self._furthest:
-                self._furthest = reached
-                self._keep_progress(step)
-            if not effects:
-                return
-        self._add(step)
+        match event:
+            case Heard(message=said.WorkersProgressed() as message) if not effects:
+                reached = (message.round, message.step)
+                if reached > self._furthest:
+                    self._furthest = reached
+                    self._keep(step, "coordinator's progress", needless_before=1)
+            case _:
+                self._add(step)
 
     def began(self, at: float, beginning: Beginning) -> None:
         """This node is the coordinator from now on."""
@@ -341,28 +336,25 @@ class Journal:
         self._written, self._written_at = self._written + 1, at
         self._write(ClockRead(self._written, at, self._clock.wall))
 
-    def _is_quiet(self, step: NodeStep) -> bool:
-        """Whether a step is a heartbeat, or its answer, without any other effect."""
-        event = step.event
-        if isinstance(event, Told) and isinstance(event.message, HeartbeatAnswered):
-            known, self._term = self._term, event.term
-            return known == event.term and _only(step.effects, SetDeadlines)
-        return heartbeat_number(step) is not None and _only(step.effects, Report | WakeNode)
+    def _is_term_known(self, term: Term) -> bool:
+        """Whether the last answer to a heartbeat had it too."""
+        known, self._term = self._term, term
+        return known == term
 
-    def _keep(self, step: NodeStep) -> None:
-        """An answer makes all earlier heartbeats needless, and their answers."""
-        answered = _answered_number(step)
-        if answered is not None:
-            self._quiet = [one for one in self._quiet if _number(one, answered) >= answered]
-        self._quiet.append(step)
-
-    def _keep_progress(self, step: NodeStep | CoordinatorStep) -> None:
-        """A later step makes the earlier ones of the same machine needless."""
-        self._quiet = [one for one in self._quiet if not _is_progress(one, type(step))]
-        self._quiet.append(step)
+    def _keep(
+        self,
+        step: NodeStep | CoordinatorStep,
+        kind: QuietKind,
+        number: int = 0,
+        *,
+        needless_before: int = 0,
+    ) -> None:
+        """Keep a line for later; it makes those of its kind with a lower number needless."""
+        self._quiet = [one for one in self._quiet if one[0] != kind or one[1] >= needless_before]
+        self._quiet.append((kind, number, step))
 
     def _write_quiet(self) -> None:
-        for step in self._quiet:
+        for _, _, step in self._quiet:
             self._written += 1
             self._write(msgspec.structs.replace(step, seq=self._written))
         self._quiet.clear()
@@ -404,42 +396,17 @@ def _is_news(event: object) -> bool:
     return type(event).__name__ in NOTEWORTHY_EVENTS
 
 
-def heartbeat_number(step: NodeStep) -> int | None:
-    """The number of the heartbeat that a timer had the agent send, if that is what it did."""
-    if step.event != NodeTimerFired(Timer.HEARTBEAT):
-        return None
-    return sent_number(step)
-
-
 def sent_number(step: NodeStep) -> int | None:
     """The number of the heartbeat that the agent sent, by itself or with its greeting."""
     for effect in step.effects:
-        if isinstance(effect, Report) and isinstance(effect.message, Heartbeat):
+        if isinstance(effect, happened.Report) and isinstance(effect.message, said.Heartbeat):
             return effect.message.number
-        if isinstance(effect, Report) and isinstance(effect.message, NodeGreeted):
+        if isinstance(effect, happened.Report) and isinstance(effect.message, said.NodeGreeted):
             return effect.message.heartbeat or None
     return None
 
 
-def _answered_number(step: NodeStep) -> int | None:
-    event = step.event
-    if isinstance(event, Told) and isinstance(event.message, HeartbeatAnswered):
-        return event.message.number
-    return None
-
-
-def _number(step: NodeStep | CoordinatorStep, otherwise: int) -> int:
-    """The number of a heartbeat, or of the one that was answered, if it is about one."""
-    if isinstance(step, CoordinatorStep) or isinstance(step.event, StepReported):
-        return otherwise
-    return heartbeat_number(step) or _answered_number(step) or 0
-
-
-def _is_progress(step: NodeStep | CoordinatorStep, kind: type) -> bool:
-    return type(step) is kind and isinstance(step.event, StepReported | Heard)
-
-
-def _only(effects: list[NodeEffect], kinds: object) -> bool:
+def _only(effects: list[happened.NodeEffect], kinds: object) -> bool:
     return all(isinstance(effect, kinds) for effect in effects)  # type: ignore[arg-type]
 
 
