@@ -83,7 +83,9 @@ JOB = JobConfig(
     output=Output(redirects={0: 3, 12: 1}),
     restarts=RestartPolicy(max_restarts=3),
 )
-HEADER = JournalHeader(SCHEMA, "job", NODE, "here", "2026-01-31T12:00:00+0000", JOB)
+HEADER = JournalHeader(
+    SCHEMA, "job", NODE, "here", "2026-01-31T12:00:00+0000", JOB, ClockPair(0.0, 0.0)
+)
 
 
 @pytest.fixture
@@ -601,15 +603,6 @@ def test_both_clocks_are_written_down_again_only_where_they_have_come_apart(path
 
 def test_a_moment_is_put_in_time_to_the_millisecond() -> None:
     assert ClockPair(100.0, 1_800_000_000.25).time_of(101.5004) == 1_800_000_001.75
-
-
-def test_a_journal_of_the_first_schema_is_still_read(path: Path) -> None:
-    Journal(path, HEADER).close()
-    first = json.loads(path.read_text())
-    del first["clock"]
-    path.write_text(json.dumps({**first, "schema": 1}) + "\n")
-    header, steps = read(path)
-    assert (header.schema, header.clock, steps) == (1, None, [])
 
 
 def test_whoever_listens_is_told_of_every_step_also_of_those_that_are_not_written(

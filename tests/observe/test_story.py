@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from msgspec import structs
 from tools.simulator import make_plan, simulate
 
 from holdfast.core.coordinator_io import Explain, Heard, Tell, Write
@@ -181,12 +180,6 @@ def test_time_follows_a_clock_that_was_set() -> None:
         NodeStep(3, 102.5, Told(CloseJob(Outcome("succeeded", "done", 0))), []),
     )
     assert [event.at for event in events] == [5001.0, 9000.5]
-
-
-def test_an_old_journal_is_in_time_to_the_second() -> None:
-    old = structs.replace(HEADER, clock=None, started="2026-01-31T12:00:00+0200")
-    (event,) = told(NodeStep(1, 777.0, NodeStarted(), []), header=old)
-    assert event.at == 1769853600.0  # 10:00 UTC
 
 
 def test_what_a_long_journal_has_lost_is_told() -> None:

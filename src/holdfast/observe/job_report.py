@@ -19,7 +19,7 @@ from holdfast.observe.causes import JournalRead
 from holdfast.observe.goodput import Segment, TimeLedger, ledger
 from holdfast.observe.history import History, NodeHistory, NodeRun, RoundSpan
 from holdfast.observe.journal import ClockPair, Gap, JournalHeader
-from holdfast.observe.merged_story import ToldStory, first_clock, tell
+from holdfast.observe.merged_story import ToldStory, tell
 from holdfast.observe.report import headline
 from holdfast.observe.story import StoryEvent
 
@@ -90,8 +90,8 @@ def _history(journals: Sequence[JournalRead], moved_s: Mapping[str, float]) -> H
     """Of all nodes, in the order of time (rule 1)."""
     lines = []
     for header, steps in journals:
-        clock, by_s = first_clock(header, steps), moved_s.get(header.node, 0.0)
-        clock = ClockPair(clock.at, clock.wall + by_s)
+        by_s = moved_s.get(header.node, 0.0)
+        clock = ClockPair(header.clock.at, header.clock.wall + by_s)
         lines += [
             (clock.time_of(step.at), header.node, step)
             for step in steps
@@ -138,8 +138,7 @@ def segment_at(book: TimeLedger, moment: float) -> Segment | None:
 def _node(header: JournalHeader, history: History, name: str) -> NodeReport:
     known = history.nodes.get(header.node)
     if known is None:  # A journal without a line.
-        begin = first_clock(header, ()).wall
-        known = NodeHistory(begin, begin)
+        known = NodeHistory(header.clock.wall, header.clock.wall)
     runs = tuple(NodeRun(one.round, one.start, min(one.end, known.end)) for one in known.runs)
     return NodeReport(header.node, name, known.start, known.end, runs, known.has_finished)
 
@@ -176,8 +175,6 @@ def _unknowns(
     missing = sum(step.missing for _, steps in journals for step in steps if isinstance(step, Gap))
     if missing:
         found.append(f"{missing} lines are gone, because a journal had become too long")
-    if any(header.clock is None for header, _ in journals):
-        found.append("an old journal has no clocks in it: its times are right to the second")
     for node, by_s in story.moved_s.items():
         where = "behind" if by_s > 0 else "ahead of"
         found.append(

@@ -61,8 +61,8 @@ from holdfast.core.protocol.model import Term
 from holdfast.observe.journal_file import LIMIT_BYTES, JournalFile, later_parts
 
 SCHEMA = 3
-READABLE_SCHEMAS = (1, 2, 3)
-"""The first had no clocks: its steps can be put in time to the second. Both had other names."""
+OLD_SCHEMA = 2
+"""It is still read: its names were others (`old_journals`)."""
 APART_S = 0.001
 QUIET_LEAST_S = 10.0
 QUIET_SHARE = 0.05
@@ -99,7 +99,7 @@ class JournalHeader(msgspec.Struct, frozen=True):
     host: str
     started: str
     config: JobConfig
-    clock: ClockPair | None = None
+    clock: ClockPair
 
 
 class _Schema(msgspec.Struct, frozen=True):
@@ -216,7 +216,7 @@ class Journal:
         self._do = do
         self.problem = ""
         self._written = 0
-        self._written_at = self._clock.at if self._clock is not None else 0.0
+        self._written_at = self._clock.at
         self._stepping_round = 0
         self._furthest = (0, 0)
         """The round and the step last reported to the coordinator."""
@@ -292,8 +292,7 @@ class Journal:
     def keep_up(self, at: float) -> float:
         """Write both clocks down, if the last line is old; return when that may be due again."""
         assert self._clocks is not None, "there is no clock to be written down"
-        age_s = at - self.header.clock.at if self.header.clock is not None else 0.0
-        due = self._written_at + max(QUIET_LEAST_S, QUIET_SHARE * age_s)
+        due = self._written_at + max(QUIET_LEAST_S, QUIET_SHARE * (at - self.header.clock.at))
         if at < due:
             return due
         self._write_quiet()
@@ -326,7 +325,7 @@ class Journal:
         if self._clocks is None:
             return
         now, last = self._clocks(), self._clock
-        if last is not None and abs(last.time_of(now.at) - now.wall) <= APART_S:
+        if abs(last.time_of(now.at) - now.wall) <= APART_S:
             return
         self._note_clocks(at, now)
 
@@ -452,7 +451,7 @@ def read(path: Path) -> tuple[JournalHeader, list[Step]]:
 def _header(name: str, line: bytes) -> JournalHeader:
     try:
         schema = msgspec.json.decode(line, type=_Schema).schema
-        if schema in READABLE_SCHEMAS:
+        if schema in (OLD_SCHEMA, SCHEMA):
             present = _in_present_names(line, schema)
             return msgspec.json.decode(present or b"", type=JournalHeader)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

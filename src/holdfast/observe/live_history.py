@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.observe.history import History
-from holdfast.observe.journal import ClockPair, Gap, JournalHeader, Step
+from holdfast.observe.journal import Gap, JournalHeader, Step
 
 if TYPE_CHECKING:
     from holdfast.observe.goodput import RunningLedger, TimeLedger
@@ -20,7 +20,7 @@ class LiveHistory:
 
     def __init__(self, header: JournalHeader) -> None:
         self._node = header.node
-        self._clock = header.clock or ClockPair(0.0, 0.0)
+        self._clock = header.clock
         self.history = History(header.config)
         self._ledger: RunningLedger | None = None
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from holdfast.observe.causes import JournalRead, StepId, causes
 from holdfast.observe.journal import ClockPair, ClockRead, CoordinatorStep, Gap, JournalHeader, Step
-from holdfast.observe.story import StoryEvent, Storyteller, started
+from holdfast.observe.story import StoryEvent, Storyteller
 
 CLOCKS_AGREE_S = 0.002
 """A contradiction this small may be due to when each of them read its clock."""
@@ -89,7 +89,7 @@ def _told_cause(event: StoryEvent, because: Causes, told: set[StepId]) -> str:
 
 def _times(header: JournalHeader, steps: Sequence[Step]) -> Iterable[tuple[StepId, float]]:
     """As its events have them: by the last clock before each line."""
-    clock = first_clock(header, steps)
+    clock = header.clock
     at = clock.wall
     for step in steps:
         if isinstance(step, ClockRead):
@@ -97,17 +97,6 @@ def _times(header: JournalHeader, steps: Sequence[Step]) -> Iterable[tuple[StepI
         if not isinstance(step, Gap):
             at = clock.time_of(step.at)
         yield StepId(header.node, step.seq), at
-
-
-def first_clock(header: JournalHeader, steps: Sequence[Step]) -> ClockPair:
-    """The clock of a whole journal, so that one that was set meanwhile bends no duration."""
-    if header.clock is not None:
-        return header.clock
-    for step in steps:
-        if isinstance(step, ClockRead):
-            return ClockPair(step.at, step.wall)
-    first = next((step.at for step in steps if not isinstance(step, Gap)), 0.0)
-    return ClockPair(first, started(header))
 
 
 def _coordinator(journals: Sequence[JournalRead]) -> str:

@@ -10,8 +10,7 @@ Rules
    are one plain sentence. A line of the console of no known kind is `said`.
 3. An event that several machines tell (a round's end: the coordinator decides, the agents are told)
    is one event: `StoryEvent.key` is the same, and the first one counts.
-4. `at` is the time for people, in seconds since 1970, to the millisecond. A journal without
-   clocks is in time to the second.
+4. `at` is the time for people, in seconds since 1970, to the millisecond.
 """
 
 from __future__ import annotations
@@ -174,8 +173,6 @@ class Storyteller:
             return [self._gap(step)]
         if isinstance(step, ClockRead):
             self._clocks[node] = ClockPair(step.at, step.wall)
-        elif self._clocks[node] is None:
-            self._clocks[node] = ClockPair(step.at, started(self._header))
         events = list(self._events(step))
         count = len(self.history.recoveries)
         self.history.feed(node, step.at if at is None else at, step)
@@ -210,8 +207,6 @@ class Storyteller:
     def _time_of(self, step: Step) -> float:
         """For people; of a gap, when the clock was last read."""
         clock = self._clocks[self._header.node]
-        if clock is None:
-            return started(self._header)
         return round(clock.wall, 3) if isinstance(step, Gap) else clock.time_of(step.at)
 
     def _gap(self, step: Gap) -> StoryEvent:
@@ -485,13 +480,3 @@ class Storyteller:
             elif fields["type"] == "StepDown":
                 words = f"{self.name_of(own)} is no longer the coordinator: {fields['reason']}"
                 yield self._event(step, "said", words, node=own)
-
-
-def started(header: JournalHeader) -> float:
-    """When the job started, to the second; 0 where a journal does not say."""
-    from datetime import datetime  # Only for journals that have no clocks in them.
-
-    try:
-        return datetime.strptime(header.started, "%Y-%m-%dT%H:%M:%S%z").timestamp()
-    except ValueError:
-        return 0.0
