@@ -145,8 +145,8 @@ class NodeHistory(Struct):
     """Whether it has left, or was lost."""
 
 
-class Activity(Struct, frozen=True):
-    """The reason of a wait, and its latest end, if known."""
+class Wait(Struct, frozen=True):
+    """What is waited for, since when, and at most until when, if known."""
 
     words: str
     since: float
@@ -157,7 +157,7 @@ class History:
     """The job so far."""
 
     def __init__(self, config: JobConfig) -> None:
-        self._config = config
+        self.config = config
         self.start: float | None = None
         self.end = 0.0
         self.closed: float | None = None
@@ -188,8 +188,10 @@ class History:
         self.reports_steps = False
         self._latest: deque[tuple[float, int]] = deque(maxlen=64)
         """When the furthest step of the present round grew, lately."""
-        self.activity: Activity | None = None
-        self.contact_lost: Activity | None = None
+        self.waiting: Wait | None = None
+        """What the next round waits for."""
+        self.contact_lost: float | None = None
+        """Since when the coordinator cannot be reached."""
         self._by_number: dict[int, RoundHistory] = {}
         self._open: list[TimeSpan] = []
         """Waits and pauses that the next round ends."""
@@ -297,7 +299,6 @@ class History:
             self.rounds.sort(key=lambda one: one.number)
         self._end_waits(at)
         self._latest.clear()
-        self.activity = Activity("starting the workers", at)
         return known
 
     def _judge_last(self, following: RoundHistory) -> None:
@@ -321,8 +322,6 @@ class History:
             if known.stalled is not None:
                 known.unnoticed_s = max(unnoticed_s, at - known.stalled)
             self._unrecovered = known
-            until = at + self._config.timeouts.shutdown_s
-            self.activity = Activity("stopping the workers", at, until)
         if not known.reason:
             is_hang = known.stalled is not None and by in ("failure", "")
             known.ended_by = "hang" if is_hang else by or known.ended_by
@@ -337,8 +336,6 @@ class History:
         self.furthest_step = max(step, self.furthest_step or 0)
         if known.first_stepped is None:
             known.first_stepped, known.first_step = at, step
-            if known is self.current and self._is("no step yet", "starting the workers"):
-                self.activity = None
         if known is self.current and known.has_started:
             self._recovered()
         known.first_step = min(step, step if known.first_step is None else known.first_step)
@@ -377,7 +374,6 @@ class History:
         is_news = self.closed is None
         self.closed = at if self.closed is None else min(self.closed, at)
         self.outcome = self.outcome or outcome
-        self.activity = self.activity or Activity("the job ends", at)
         self._end_waits(at)
         last = self.current
         if last is None:
@@ -437,21 +433,22 @@ class History:
 
     # Waits.
 
-    def _is(self, *beginnings: str) -> bool:
-        return self.activity is not None and self.activity.words.startswith(beginnings)
-
     def _end_waits(self, at: float) -> None:
         for span in self._open:
             span.end = at if span.end is None else min(span.end, at)
         self._open.clear()
+        self.waiting = None
 
     def _wait(self, at: float, words: str, within_s: float = 0.0) -> None:
         if self.is_running:
             return
-        if not self._is(words):
-            self.activity = Activity(words, at, at + within_s if within_s else None)
+        self._wait_for(at, words, within_s)
         if not self.waits or self.waits[-1].end is not None:
             self._begin(self.waits, TimeSpan(at))
+
+    def _wait_for(self, at: float, words: str, within_s: float = 0.0) -> None:
+        if self.waiting is None or self.waiting.words != words:
+            self.waiting = Wait(words, at, at + within_s if within_s else None)
 
     def _begin(self, spans: list[TimeSpan], span: TimeSpan) -> None:
         spans.append(span)
@@ -483,28 +480,14 @@ class History:
             case happened.AllGone(round=number) if self.rounds:
                 self._run_ended(node, at)
                 self._all_gone(number or self.rounds[-1].number, at)
-                if self._is("stopping"):
-                    self.activity = Activity("forming the next round", at)
-            case happened.ZygoteReady(beside=beside) | happened.ZygoteLost(beside=beside):
+            case happened.ZygoteReady() | happened.ZygoteLost():
                 self._end_import(node, at)
-                if not beside and self._is("importing"):
-                    self.activity = Activity("getting ready", at)
-            case _:
-                self._contact(at, event)
-        for effect in step.effects:
-            self._effect_of_agent(node, at, effect, event)
-
-    def _contact(self, at: float, event: happened.NodeEvent) -> None:
-        match event:
-            case happened.CoordinatorLost():
-                lease_s = self._config.leases.lease_s
-                until = at + lease_s if self.rounds else None
-                lost = Activity("no contact with the coordinator", at, until)
-                self.contact_lost = self.contact_lost or lost
+            case happened.CoordinatorLost() if self.contact_lost is None:
+                self.contact_lost = at
             case happened.CoordinatorReached():
                 self.contact_lost = None
-            case happened.SignalReceived():
-                self.activity = Activity("leaving", at)
+        for effect in step.effects:
+            self._effect_of_agent(node, at, effect, event)
 
     def _worker_started(self, node: str, at: float, number: int, local_rank: int) -> None:
         known = self._by_number.get(number)
@@ -514,8 +497,6 @@ class History:
         known.started = max(at, known.started or at)
         if not known.has_started:
             return
-        if known is self.current and self._is("starting the workers"):
-            self.activity = Activity("no step yet", at) if self.reports_steps else None
         if not self.reports_steps or known.first_stepped is not None:
             self._recovered()
 
@@ -549,13 +530,8 @@ class History:
                     self._stopping.add(node)
             case said.TellHang(round=number):
                 self._stalled(number)
-            case said.SaveNow(within_s=within_s):
-                self.activity = Activity("the workers save", at, at + within_s)
-            case said.SaveOver() if self._is("the workers save"):
-                self.activity = None
             case said.Welcomed(waiting=waiting) if waiting and not self.is_running:
-                if not self._is(waiting):  # Else the coordinator is here, and knows more.
-                    self.activity = Activity(waiting, at)
+                self._wait_for(at, waiting)
             case said.StandBy(reason=reason):
                 self._wait(at, reason)
             case said.CloseJob(outcome=outcome):
@@ -569,8 +545,6 @@ class History:
                 if node not in self._importing:
                     self._importing[node] = TimeSpan(at)
                     self.imports.append(self._importing[node])
-                until = at + self._config.timeouts.preload_s
-                self.activity = Activity("importing modules, once for all workers", at, until)
             case happened.DropZygote():
                 self._end_import(node, at)
             case happened.SignalWorkers(stops=True) | happened.KillEverything():
@@ -586,7 +560,7 @@ class History:
                 self.nodes[node].has_finished = True
                 self.finished[node] = outcome
                 self._node_gone(node, at)
-                if self._config.max_nodes == 1:
+                if self.config.max_nodes == 1:
                     self._close(at, outcome)
 
     def _stops(self, node: str, at: float, event: happened.NodeEvent) -> None:
@@ -657,7 +631,6 @@ class History:
             last.ended_by = "loss"
         if effect.pause_s:
             self._begin(self.pauses, TimeSpan(at, at + effect.pause_s))
-            self.activity = Activity("a pause before the restart", at, at + effect.pause_s)
 
 
 def recovery(before: RoundHistory, after: RoundHistory) -> Recovery:
