@@ -14,7 +14,7 @@ from holdfast.observe.history import History, RoundHistory, TimeSpan
 from holdfast.observe.job_report import report
 from holdfast.observe.journal import SCHEMA, ClockPair, Gap, JournalHeader, read
 from holdfast.observe.live_history import ROUNDS_MOST, LiveHistory
-from holdfast.observe.metrics import JobCounts
+from holdfast.observe.metrics import job_samples
 
 JOB = JobConfig("job", Program("script", "train.py"))
 ROUNDED_S = 5e-3
@@ -30,7 +30,7 @@ def test_all_views_of_one_journal_say_the_same(tmp_path: Path) -> None:
         live = LiveHistory(header)
         for step in taken:
             live.feed(step)
-        samples = JobCounts(live).of_the_job(taken[-1].at)
+        samples = job_samples(live, taken[-1].at)
         metric = {name: seconds for (name,), seconds in samples["holdfast_time_seconds"].items()}
         shown = static_page(report([(header, steps)])).ledger
         assert shown is not None
