@@ -33,13 +33,6 @@ def test_the_page_is_given_to_all_and_what_it_shows_is_not(serve: Serve) -> None
     assert not served.job.asked
 
 
-def test_nothing_is_answered_under_a_foreign_name(serve: Serve) -> None:
-    served = serve(MadeUpJob())
-    for target in ("/", "/page.js", "/api/stream", "/api/stacks"):
-        assert served.ask(target, Host="evil.example").until_whole().status == 421
-    assert not served.job.asked
-
-
 @pytest.mark.parametrize("target", ["/../pyproject.toml", "/page/index.html", "/api/", "/x"])
 def test_nothing_else_is_there(serve: Serve, target: str) -> None:
     assert serve(MadeUpJob()).ask(target).until_whole().status == 404

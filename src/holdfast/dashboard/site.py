@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from holdfast.core.protocol.errors import UsageError
 from holdfast.dashboard.api import PageApi, answer
-from holdfast.dashboard.auth import SAFE_HEADERS, PageAuth, new_key
+from holdfast.dashboard.auth import SAFE_HEADERS, fits, new_key
 from holdfast.dashboard.feed import Feed
 from holdfast.dashboard.pages import ALIVE_S, Pages, PageState
 from holdfast.dashboard.source import Source
@@ -56,13 +56,11 @@ def read_page(folder: Path = FOLDER) -> dict[str, HttpResponse]:
 class Site:
     """The answers of a dashboard's server."""
 
-    def __init__(self, auth: PageAuth, pages: Pages, files: Mapping[str, HttpResponse]) -> None:
-        """`files` are those of the page (`read_page`)."""
-        self._auth, self._files = auth, files
+    def __init__(self, key: str, pages: Pages, files: Mapping[str, HttpResponse]) -> None:
+        """`files` are those of the page (`read_page`): they are for everybody, and tell nothing."""
+        self._key, self._files = key, files
         self._stories = {"": pages}
-        self.routes = {
-            path: Route(get=self._authorized(self._give_page, open_to_all=True)) for path in files
-        }
+        self.routes = {path: Route(get=self._give_page) for path in files}
         self.add({"/api/stream": Route(get=self._stream)})
 
     def add(self, routes: Mapping[str, Route]) -> None:
@@ -74,13 +72,12 @@ class Site:
                 route.body_most,
             )
 
-    def _authorized(self, handler: Handler, *, open_to_all: bool = False) -> Handler:
+    def _authorized(self, handler: Handler) -> Handler:
         def handle(request: PageRequest, reply: HttpReply) -> None:
-            refusal = self._auth.refusal(request, open_to_all=open_to_all)
-            if refusal is None:
+            if fits(self._key, request):
                 handler(request, reply)
             else:
-                reply(refusal)
+                reply(text_response(401, "the key is missing or does not fit"))
 
         return handle
 
@@ -111,7 +108,7 @@ class Site:
 def live_site(
     clock: Clock,
     source: Source,
-    auth: PageAuth,
+    key: str,
     files: Mapping[str, HttpResponse],
     alive_s: float = ALIVE_S,
 ) -> tuple[Site, Feed]:
@@ -120,7 +117,7 @@ def live_site(
     pages = Pages(clock, state, alive_s)
     feed = Feed(clock, source, state, pages.tell)
     pages.on_first, pages.on_none = feed.begin, feed.rest
-    site = Site(auth, pages, files)
+    site = Site(key, pages, files)
     site.add(PageApi(clock, source).routes)
     return site, feed
 
@@ -181,14 +178,14 @@ class JobList:
 
 
 def journal_site(
-    loop: EventLoop, state: PageState, auth: PageAuth, machine: Machine | None = None
+    loop: EventLoop, state: PageState, key: str, machine: Machine | None = None
 ) -> Site:
     """The site of a job's journals, or one on which the jobs of a machine can be chosen."""
 
     def pages(shown: PageState) -> Pages:
         return Pages(loop, shown, lists_jobs=machine is not None)
 
-    site = Site(auth, pages(state), read_page())
+    site = Site(key, pages(state), read_page())
     if machine is not None:
         jobs = JobList(loop, machine, lambda name, story: site.add_story(name, pages(story)))
         site.add(jobs.routes)
@@ -202,7 +199,7 @@ def serve(
     loop = EventLoop()
     ended: list[int] = []
     key = new_key()
-    site = journal_site(loop, state, PageAuth(key), machine)
+    site = journal_site(loop, state, key, machine)
     server = HttpServer(loop, site.routes, lambda problem: None)
     try:
         host, taken = server.listen(LOOPBACK, port)
