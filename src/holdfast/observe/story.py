@@ -15,7 +15,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -26,7 +26,7 @@ from holdfast.core.membership import NodeGone, NodeHeardAgain, NodeSuspected
 from holdfast.core.policy import root_cause
 from holdfast.core.protocol import messages as said
 from holdfast.core.protocol.bounds import clean
-from holdfast.core.protocol.model import Assignment, Failure, NodeInfo, Outcome
+from holdfast.core.protocol.model import Failure, NodeInfo, Outcome
 from holdfast.core.protocol.naming import host_of
 from holdfast.observe.history import EndedBy, History, Recovery
 from holdfast.observe.journal import (
@@ -42,39 +42,15 @@ from holdfast.observe.journal import (
     Step,
 )
 from holdfast.observe.report import headline
+from holdfast.observe.summary import counted
 
 Kind = Literal[
-    "node_started",
-    "node_joined",
-    "node_left",
-    "node_suspected",
-    "node_back",
-    "node_lost",
-    "contact_lost",
-    "contact_back",
-    "coordinator",
-    "takeover",
-    "imported",
-    "waiting",
-    "standby",
-    "round_formed",
-    "first_step",
-    "worker_failed",
-    "straggler",
-    "hang",
-    "moving_again",
-    "drain",
-    "save",
-    "round_ended",
-    "lease_ended",
-    "decision",
-    "recovered",
-    "workers_done",
-    "job_finished",
-    "summary",
-    "gap",
-    "said",
-]
+    "node_started", "node_joined", "node_left", "node_suspected", "node_back", "node_lost",
+    "contact_lost", "contact_back", "coordinator", "takeover", "imported", "waiting", "standby",
+    "round_formed", "first_step", "worker_failed", "straggler", "hang", "moving_again", "drain",
+    "save", "round_ended", "lease_ended", "decision", "recovered", "workers_done", "job_finished",
+    "summary", "gap", "said",
+]  # fmt: skip
 """All kinds of events. Views may rely on it: a new one is a change of the format."""
 Decision = Literal["", "restart", "re-form", "give up"]
 Key = tuple[Kind, int, str, int | None, str]
@@ -236,8 +212,8 @@ class Storyteller:
         told = list(self._of_agent_event(step, texts))
         yield from told
         kind = SAYING.get(type(step.event if message is None else message), "said")
-        for text in [] if told else texts:
-            yield self._event(step, kind, text, node=own)
+        if not told or isinstance(step.event, happened.NodeStarted | happened.ZygoteReady):
+            yield from (self._event(step, kind, text, node=own) for text in texts)
 
     def _recovered(self, step: Step, one: Recovery) -> StoryEvent:
         words = f"round {one.to_round}: {one.in_words()}"
@@ -245,25 +221,22 @@ class Storyteller:
         return self._event(step, "recovered", words, node=self._header.node, **fields)
 
     def _of_agent_event(self, step: NodeStep, texts: list[str]) -> Iterator[StoryEvent]:
-        own, event = self._header.node, step.event
-        match event:
+        own = self._header.node
+        match step.event:
             case happened.NodeStarted():
                 yield self._event(step, "node_started", f"started on {self._header.host}", node=own)
-                for text in texts:
-                    yield self._event(step, "said", text, node=own)
             case happened.ZygoteReady(preloaded=modules, took_s=took_s, beside=False) if modules:
-                what = "1 module" if len(modules) == 1 else f"{len(modules)} modules"
+                what = counted(len(modules), "module")
                 words = f"{what} imported once for all workers of this node, in {took_s:.1f} s"
                 yield self._event(step, "imported", words, node=own)
-                for text in texts:
-                    yield self._event(step, "said", text, node=own)
-            case happened.WorkerExited():
+            case happened.WorkerExited() as event if event.round == self._round:
                 yield from self._worker_ended(step, event)
-            case happened.StepReported(round=number, step=reached) if number == self._round:
-                words = f"round {number}: the first step was {reached}"
-                yield self._event(step, "first_step", words, node=own)
+            case happened.StepReported(round=number, step=reached):
+                yield from self._stepped(step, own, number, reached)
+            case happened.Told(message=said.Welcomed(name=name)) if name:
+                self._names[own] = name
             case happened.Told(message=message):
-                yield from self._of_word(step, message, texts)
+                yield from self._of_both(step, message, texts)
         for effect in step.effects:
             match effect:
                 case happened.Finish(outcome=outcome) if self._header.config.max_nodes == 1:
@@ -273,15 +246,12 @@ class Storyteller:
 
     def _worker_ended(self, step: NodeStep, event: happened.WorkerExited) -> Iterator[StoryEvent]:
         own = self._header.node
-        if event.round != self._round:
-            return
-        rank = self.history.rank_of(own, event.local_rank)
         if not event.status.succeeded and not self.history.is_stopping(own):
             failure = Failure(
                 node=own,
                 host=self.name_of(own),
                 local_rank=event.local_rank,
-                rank=rank,
+                rank=self.history.rank_of(own, event.local_rank),
                 role=self._header.config.role,
                 pid=event.pid,
                 status=event.status,
@@ -295,37 +265,30 @@ class Storyteller:
             words = f"all workers of {self.name_of(own)} have succeeded"
             yield self._event(step, "workers_done", words, node=own)
 
-    def _of_word(
-        self, step: NodeStep, message: said.ToNode, texts: list[str]
+    # Events that both tell.
+
+    def _of_both(
+        self, step: Step, message: said.ToNode, texts: Sequence[str] = ()
     ) -> Iterator[StoryEvent]:
-        own = self._header.node
+        """A message to nodes, as the coordinator sends it or a node gets it."""
         match message:
-            case said.Welcomed(name=name) if name:
-                self._names[own] = name
             case said.RunRound(assignment=assignment):
-                if any(isinstance(one, happened.StartWorkers) for one in step.effects):
-                    yield self._formed(step, assignment)
-            case said.StopRound(round=number) if number == self._round:
-                yield self._stopped(step, message, texts)
+                size, after = counted(assignment.world_size, "rank"), assignment.restart_count
+                where = f" on {assignment.group_size} nodes" if assignment.group_size > 1 else ""
+                again = f", after {counted(after, 'restart')}" if after else ""
+                words = f"round {assignment.round} begins: {size}{where}{again}"
+                yield self._event(step, "round_formed", words, round=assignment.round)
+            case said.StopRound(round=number, reason=reason) if number == self._round:
+                words = texts[0] if texts else f"round {number} ends: {reason}"
+                fields = {"round": number, "reason": reason, "ended_by": message.kind or ""}
+                yield self._event(step, "round_ended", words, **fields)
             case said.CloseJob(outcome=outcome):
                 yield self._finished(step, outcome)
 
-    # Events that both tell.
-
-    def _formed(self, step: Step, assignment: Assignment) -> StoryEvent:
-        nodes, ranks = assignment.group_size, assignment.world_size
-        size = "1 rank" if ranks == 1 else f"{ranks} ranks"
-        where = f" on {nodes} nodes" if nodes > 1 else ""
-        after = assignment.restart_count
-        again = f", after {after} restart{'s' if after > 1 else ''}" if after else ""
-        words = f"round {assignment.round} begins: {size}{where}{again}"
-        return self._event(step, "round_formed", words, round=assignment.round)
-
-    def _stopped(self, step: Step, message: said.StopRound, texts: list[str]) -> StoryEvent:
-        words = f"round {message.round} ends: {message.reason}"
-        by = message.kind or ""
-        fields = {"round": message.round, "reason": message.reason, "ended_by": by}
-        return self._event(step, "round_ended", texts[0] if texts else words, **fields)
+    def _stepped(self, step: Step, node: str, number: int, reached: int) -> Iterator[StoryEvent]:
+        if number == self._round:
+            words = f"round {number}: the first step was {reached}"
+            yield self._event(step, "first_step", words, node=node)
 
     def _finished(self, step: Step, outcome: Outcome) -> StoryEvent:
         return self._event(step, "job_finished", headline(outcome), reason=outcome.reason)
@@ -394,9 +357,8 @@ class Storyteller:
                     yield self._about(step, "node_left", node, "has left", reason)
             case said.NodeDraining(reason=reason) if self._header.config.max_nodes > 1:
                 yield self._about(step, "drain", node, "is leaving", reason)
-            case said.WorkersProgressed(round=number, step=reached) if number == self._round:
-                words = f"round {number}: the first step was {reached}"
-                yield self._event(step, "first_step", words, node=node)
+            case said.WorkersProgressed(round=number, step=reached):
+                yield from self._stepped(step, node, number, reached)
 
     def _welcome(self, step: CoordinatorStep, node: str, info: NodeInfo) -> None:
         names = [
@@ -417,7 +379,7 @@ class Storyteller:
 
     def _decided(self, step: CoordinatorStep) -> Iterator[StoryEvent]:
         """The coordinator's messages to nodes, once however many there are, and to the user."""
-        seen: set[type] = set()
+        own, seen = self._header.node, set[type]()
         for effect in step.effects:
             match effect:
                 case decided.Tell(node=node, message=said.StandBy(reason=reason)):
@@ -427,43 +389,33 @@ class Storyteller:
                     seen.add(type(message))
                     yield from self._tells(step, message)
                 case decided.Write(ledger=ledger) if ledger.outcome is not None:
-                    outcome = ledger.outcome
-                    if outcome.verdict in ("failed", "not_formed"):
-                        words = f"giving up: {outcome.reason}"
-                        fields = {"reason": outcome.reason, "decision": "give up"}
-                        yield self._event(step, "decision", words, **fields)
-                case decided.Explain(text=text, topic=topic):
-                    yield self._explained(step, text, topic)
+                    if ledger.outcome.verdict in ("failed", "not_formed"):
+                        reason = ledger.outcome.reason
+                        fields = {"reason": reason, "decision": "give up"}
+                        yield self._event(step, "decision", f"giving up: {reason}", **fields)
+                case decided.Explain(text=text, topic="waiting"):
+                    yield self._event(step, "waiting", text)
+                case decided.Explain(text=text, topic=topic) if topic:
+                    yield self._event(step, "decision", text, reason=text, decision=topic)
+                case decided.Explain(text=text):
+                    yield self._event(step, "said", text)
                 case decided.Resign(reason=reason):
-                    words = f"{self.name_of(self._header.node)} hands over: {reason}"
-                    yield self._event(step, "said", words, node=self._header.node)
+                    words = f"{self.name_of(own)} hands over: {reason}"
+                    yield self._event(step, "said", words, node=own)
 
     def _tells(self, step: CoordinatorStep, message: said.ToNode) -> Iterator[StoryEvent]:
         match message:
-            case said.RunRound(assignment=assignment):
-                yield self._formed(step, assignment)
-            case said.StopRound():
-                yield self._stopped(step, message, [])
             case said.SaveNow(step=int(at), leaves=False):
                 yield self._event(step, "said", f"all workers save at step {at:,}")
-            case said.SaveNow(reason=reason, within_s=within_s, leaves=False):
-                words = f"{reason}, within {round(within_s, 1):g} s"
-                yield self._event(step, "save", words, reason=reason)
-            case said.SaveNow(reason=reason, within_s=within_s):
-                words = f"{reason}; all workers are asked to save, within {round(within_s, 1):g} s"
+            case said.SaveNow(reason=reason, within_s=within_s, leaves=leaves):
+                asked = "; all workers are asked to save" if leaves else ""
+                words = f"{reason}{asked}, within {round(within_s, 1):g} s"
                 yield self._event(step, "save", words, reason=reason)
             case said.TellHang(round=number):
                 words = f"the job hangs: no worker of round {number} moves"
                 yield self._event(step, "hang", words)
-            case said.CloseJob(outcome=outcome):
-                yield self._finished(step, outcome)
-
-    def _explained(self, step: CoordinatorStep, text: str, topic: decided.Topic) -> StoryEvent:
-        if topic == "waiting":
-            return self._event(step, "waiting", text)
-        if topic:
-            return self._event(step, "decision", text, reason=text, decision=topic)
-        return self._event(step, "said", text)
+            case _:
+                yield from self._of_both(step, message)
 
     def _about(self, step: Step, kind: Kind, node: str, what: str, reason: str) -> StoryEvent:
         name = self.name_of(node)
