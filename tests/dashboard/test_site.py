@@ -11,6 +11,7 @@ from tests.dashboard.served import Asked, Served
 from holdfast.core.protocol.requests import (
     DrainWanted,
     FrameTold,
+    LogBlock,
     RestartWanted,
     SaveWanted,
     ScaleWanted,
@@ -57,6 +58,35 @@ def test_stacks_of_equal_workers_stand_together_the_odd_one_first(serve: Serve) 
     ]
     (only,) = served.ask("/api/stacks?ranks=1,2").until_whole().json()["groups"]
     assert only["ranks"] == [1, 2]
+
+
+def test_lines_are_sent_as_they_are_written_without_those_that_are_not_wanted(
+    serve: Serve,
+) -> None:
+    job = MadeUpJob()
+    job.written = [LogBlock(1.0, 0, 1, b"a line\nother\nthe rest of a "), LogBlock(0.5, 1, 2, b"")]
+    stream = serve(job).ask("/api/logs?follow=1&grep=LINE")
+    assert [one["text"] for one in stream.until_told("lines")] == ["a line"]
+    job.written.append(LogBlock(2.0, 0, 1, b"line\nanother line\n"))
+    found = stream.until_told("lines", lambda told: len(told) == 2)
+    assert [one["text"] for one in found] == ["the rest of a line", "another line"]
+    assert not stream.is_ended
+
+
+def test_without_following_the_stream_ends_with_what_was_written(serve: Serve) -> None:
+    job = MadeUpJob()
+    job.written = [LogBlock(1.0, 0, 2, b"a line\n")]
+    served = serve(job)
+    stream = served.ask("/api/logs?ranks=0-3")
+    (line,) = stream.until_told("lines")
+    assert (line["at"], line["rank"], line["stream"]) == (1.0, 0, "err")
+    served.until(lambda: stream.is_ended)
+
+
+def test_logs_that_nobody_can_give_are_refused_with_the_reason(serve: Serve) -> None:
+    job = MadeUpJob()
+    job.refusal = "this node has no coordinator right now"
+    assert serve(job).ask("/api/logs?follow=1").until_told("refused") == job.refusal
 
 
 @pytest.mark.parametrize("ranks", ["x", "3-1", "-1", "1,,x", "0-99999999"])

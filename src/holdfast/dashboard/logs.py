@@ -9,9 +9,7 @@ Rules
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-
-from msgspec import Struct
+from collections.abc import Callable, Collection
 
 from holdfast.core.protocol.bounds import SLOTS_MOST
 from holdfast.core.protocol.requests import LogsAsked, LogsTold
@@ -53,26 +51,6 @@ def parse_ranks(text: str) -> frozenset[int] | None:
     return frozenset(found) if len(found) <= RANKS_MOST else None
 
 
-class LinesWanted(Struct, frozen=True):
-    """The lines that a page wants."""
-
-    ranks: tuple[int, ...] = ()
-    words: str = ""
-    follow: bool = False
-
-    def is_meant(self, line: LogLineShown) -> bool:
-        return self.words in line.text.lower()
-
-
-def wanted_of(request: PageRequest) -> LinesWanted | None:
-    """None for ranks that cannot be read, or too many."""
-    ranks = parse_ranks(request.query.get("ranks", ""))
-    if ranks is None or len(ranks) > SLOTS_MOST:
-        return None
-    words = request.query.get("grep", "").lower()
-    return LinesWanted(tuple(sorted(ranks)), words, bool(request.query.get("follow")))
-
-
 def lines_of(maker: LineMaker, node: str, told: LogsTold) -> list[LogLineShown]:
     """The lines that end in a node's answer."""
     return [
@@ -83,10 +61,13 @@ def lines_of(maker: LineMaker, node: str, told: LogsTold) -> list[LogLineShown]:
 
 
 class LogReader:
-    """One page that reads logs."""
+    """One page that reads logs: of these ranks, or of all, the lines with these words."""
 
-    def __init__(self, clock: Clock, source: Source, wanted: LinesWanted) -> None:
-        self._clock, self._source, self._wanted = clock, source, wanted
+    def __init__(
+        self, clock: Clock, source: Source, ranks: Collection[int], words: str, *, follow: bool
+    ) -> None:
+        self._clock, self._source, self._follow = clock, source, follow
+        self._ranks, self._words = tuple(sorted(ranks)), words.lower()
         self.stream: HttpStream | None = None
         self._lines = LineMaker()
         self._last: dict[str, int] = {}
@@ -101,7 +82,7 @@ class LogReader:
         if not self._is_waiting_for_room:
             pending = AwaitedResponse(self._on_answers)
             self._cancel = pending.cancel
-            request = LogsAsked(dict(self._last), self._wanted.ranks)
+            request = LogsAsked(dict(self._last), self._ranks)
             self._source.ask(request, pending, "all")
 
     def close(self) -> None:
@@ -123,7 +104,7 @@ class LogReader:
             self.stream.send(message("lines", lines))
         else:
             self.stream.send(message("alive", {}))
-        if (answers.problem and is_first) or not self._wanted.follow:
+        if (answers.problem and is_first) or not self._follow:
             self.stream.close()
         else:
             self._cancel = self._clock.call_later(AGAIN_S, self.ask).cancel
@@ -133,17 +114,19 @@ class LogReader:
         for node, told in answers.by_node.items():
             if isinstance(told, LogsTold):
                 self._last[node] = told.last
-                found += filter(self._wanted.is_meant, lines_of(self._lines, node, told))
+                found += lines_of(self._lines, node, told)
+        found = [line for line in found if self._words in line.text.lower()]
         return sorted(found, key=lambda line: line.at)
 
 
 def read_logs(clock: Clock, source: Source, request: PageRequest, reply: HttpReply) -> None:
     """Send a page the lines that it wants."""
-    wanted = wanted_of(request)
-    if wanted is None:
+    ranks = parse_ranks(request.query.get("ranks", ""))
+    if ranks is None or len(ranks) > SLOTS_MOST:
         reply(text_response(400, f"write ranks as numbers: 3, or 0-7; {SLOTS_MOST} at the most"))
         return
-    reader = LogReader(clock, source, wanted)
+    words, follow = request.query.get("grep", ""), bool(request.query.get("follow"))
+    reader = LogReader(clock, source, ranks, words, follow=follow)
     begin = HttpResponse(content_type=EVENTS, headers=SAFE_HEADERS)
     reader.stream = reply.stream(begin, reader.on_room, reader.close)
     if reader.stream is not None:

@@ -27,7 +27,7 @@ from holdfast.dashboard.source import Source
 from holdfast.observe.goodput import RECOVERY_PARTS, Interruption, Part
 from holdfast.observe.job_report import JobReport
 from holdfast.observe.story import StoryEvent
-from holdfast.observe.summary import is_overdue
+from holdfast.observe.summary import counted, is_overdue
 
 
 def job_shown(
@@ -101,8 +101,7 @@ def _saving(save: SaveTold | None) -> str:
     if save is None or save.stage not in ("agreeing", "saving"):
         return ""
     words = "agreeing on a step" if save.step is None else f"at step {save.step:,}"
-    nodes = "1 node" if save.nodes_left == 1 else f"{save.nodes_left:,} nodes"
-    return f"The workers save, {words}; {nodes} left."
+    return f"The workers save, {words}; {counted(save.nodes_left, 'node')} left."
 
 
 def _outcome_shown(outcome: Outcome | None) -> wire.OutcomeShown | None:
@@ -127,10 +126,9 @@ def sentence(told: JobTold) -> str:
     """How it is, for a headline."""
     if told.outcome is not None:
         return ending(told.outcome.verdict, told.outcome.reason)
-    workers = "1 worker" if told.world_size == 1 else f"{told.world_size:,} workers"
-    nodes = "1 node" if told.node_count == 1 else f"{told.node_count:,} nodes"
     match told.stage:
         case "running":
+            workers, nodes = counted(told.world_size, "worker"), counted(told.node_count, "node")
             return f"Round {told.round} runs: {workers} on {nodes}."
         case "stopping":
             return f"Round {told.round} is being ended."

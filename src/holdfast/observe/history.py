@@ -193,8 +193,6 @@ class History:
         self.contact_lost: float | None = None
         """Since when the coordinator cannot be reached."""
         self._by_number: dict[int, RoundHistory] = {}
-        self._open: list[TimeSpan] = []
-        """Waits and pauses that the next round ends."""
         self._importing: dict[str, TimeSpan] = {}
         self._stopping: set[str] = set()
         """Nodes that are ending their workers."""
@@ -434,9 +432,8 @@ class History:
     # Waits.
 
     def _end_waits(self, at: float) -> None:
-        for span in self._open:
+        for span in (*self.waits[-1:], *self.pauses[-1:]):
             span.end = at if span.end is None else min(span.end, at)
-        self._open.clear()
         self.waiting = None
 
     def _wait(self, at: float, words: str, within_s: float = 0.0) -> None:
@@ -444,15 +441,11 @@ class History:
             return
         self._wait_for(at, words, within_s)
         if not self.waits or self.waits[-1].end is not None:
-            self._begin(self.waits, TimeSpan(at))
+            self.waits.append(TimeSpan(at))
 
     def _wait_for(self, at: float, words: str, within_s: float = 0.0) -> None:
         if self.waiting is None or self.waiting.words != words:
             self.waiting = Wait(words, at, at + within_s if within_s else None)
-
-    def _begin(self, spans: list[TimeSpan], span: TimeSpan) -> None:
-        spans.append(span)
-        self._open.append(span)
 
     # One node.
 
@@ -630,7 +623,7 @@ class History:
         if effect.topic == "re-form" and last is not None and last.ended_by == "failure":
             last.ended_by = "loss"
         if effect.pause_s:
-            self._begin(self.pauses, TimeSpan(at, at + effect.pause_s))
+            self.pauses.append(TimeSpan(at, at + effect.pause_s))
 
 
 def recovery(before: RoundHistory, after: RoundHistory) -> Recovery:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from holdfast.core.protocol.bounds import clean
 from holdfast.observe.history import History, RoundHistory, Wait
-from holdfast.observe.summary import is_overdue, rate
+from holdfast.observe.summary import counted, is_overdue, rate
 
 BAR = 10
 NARROWEST = 24
@@ -28,8 +28,7 @@ def live_line(history: History, now: float, width: int) -> str:
 
 
 def _facts(history: History, last: RoundHistory, now: float) -> list[str]:
-    ranks = "1 rank" if last.ranks == 1 else f"{last.ranks} ranks"
-    facts = [f"round {last.number}", ranks]
+    facts = [f"round {last.number}", counted(last.ranks, "rank")]
     if last.nodes > 1:
         facts[-1] += f" on {last.nodes} nodes"
     if last.furthest_step is not None:
@@ -40,7 +39,7 @@ def _facts(history: History, last: RoundHistory, now: float) -> list[str]:
             speed = f", none for {_length(age_s)}"
         facts.append(f"step {last.furthest_step}{speed}")
     if last.restarts:
-        facts.append("1 restart" if last.restarts == 1 else f"{last.restarts} restarts")
+        facts.append(counted(last.restarts, "restart"))
     return facts
 
 
