@@ -21,6 +21,7 @@ from holdfast.core.protocol.requests import (
 )
 
 Serve = Callable[[MadeUpJob], Served]
+LAST_CHUNK = b"\r\n0\r\n\r\n"
 
 
 def test_the_page_is_given_to_all_and_what_it_shows_is_not(serve: Serve) -> None:
@@ -70,7 +71,7 @@ def test_lines_are_sent_as_they_are_written_without_those_that_are_not_wanted(
     job.written.append(LogBlock(2.0, 0, 1, b"line\nanother line\n"))
     found = stream.until_told("lines", lambda told: len(told) == 2)
     assert [one["text"] for one in found] == ["the rest of a line", "another line"]
-    assert not stream.is_ended
+    assert not stream.body.endswith(LAST_CHUNK)
 
 
 def test_without_following_the_stream_ends_with_what_was_written(serve: Serve) -> None:
@@ -80,7 +81,7 @@ def test_without_following_the_stream_ends_with_what_was_written(serve: Serve) -
     stream = served.ask("/api/logs?ranks=0-3")
     (line,) = stream.until_told("lines")
     assert (line["at"], line["rank"], line["stream"]) == (1.0, 0, "err")
-    served.until(lambda: stream.is_ended)
+    served.until(lambda: stream.body.endswith(LAST_CHUNK))
 
 
 def test_logs_that_nobody_can_give_are_refused_with_the_reason(serve: Serve) -> None:
