@@ -7,7 +7,7 @@ both the story of a job and a proof of how it was decided.
 
 Schema (one object a line):
 
-    {"schema": 3, "job": run id, "node", "host", "started": ISO time, "config": {…},
+    {"schema": 4, "job": run id, "node", "host", "started": ISO time, "config": {…},
      "clock": {"at", "wall"}}
     {"seq", "at": seconds on the node's own clock, "machine": "agent" | "coordinator",
      "event": {"type", …}, "effects": [{"type", …}, …]}
@@ -60,9 +60,9 @@ from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.model import Term
 from holdfast.observe.journal_file import LIMIT_BYTES, JournalFile, later_parts
 
-SCHEMA = 3
-OLD_SCHEMA = 2
-"""It is still read: its names were others (`old_journals`)."""
+SCHEMA = 4
+OLD_SCHEMAS = (2, 3)
+"""They are still read: some names were others (`old_journals`)."""
 APART_S = 0.001
 QUIET_LEAST_S = 10.0
 QUIET_SHARE = 0.05
@@ -451,7 +451,7 @@ def read(path: Path) -> tuple[JournalHeader, list[Step]]:
 def _header(name: str, line: bytes) -> JournalHeader:
     try:
         schema = msgspec.json.decode(line, type=_Schema).schema
-        if schema in (OLD_SCHEMA, SCHEMA):
+        if schema in (*OLD_SCHEMAS, SCHEMA):
             present = _in_present_names(line, schema)
             return msgspec.json.decode(present or b"", type=JournalHeader)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
