@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.core.protocol.errors import UsageError
-from holdfast.dashboard.api import PageApi, answer
+from holdfast.dashboard.api import answer, page_routes
 from holdfast.dashboard.auth import SAFE_HEADERS, fits, new_key
 from holdfast.dashboard.feed import Feed
 from holdfast.dashboard.pages import ALIVE_S, Pages, PageState
@@ -118,7 +118,7 @@ def live_site(
     feed = Feed(clock, source, state, pages.tell)
     pages.on_first, pages.on_none = feed.begin, feed.rest
     site = Site(key, pages, files)
-    site.add(PageApi(clock, source).routes)
+    site.add(page_routes(clock, source))
     return site, feed
 
 
