@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tools.journals.replay import replay
 
+from holdfast.observe.history import LiveHistory
 from holdfast.observe.journal import read
-from holdfast.observe.live_history import LiveHistory
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
 

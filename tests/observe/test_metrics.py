@@ -10,8 +10,8 @@ from holdfast.core.node_io import StallOver, StepReported, StragglerFound, Told
 from holdfast.core.protocol.messages import CloseJob, StopRound, TellHang
 from holdfast.core.protocol.model import Outcome
 from holdfast.observe.exposition import Histogram, exposition
+from holdfast.observe.history import LiveHistory
 from holdfast.observe.journal import SCHEMA, ClockPair, JournalHeader
-from holdfast.observe.live_history import LiveHistory
 from holdfast.observe.metrics import METRICS, job_samples, node_samples
 
 from .test_recoveries import (

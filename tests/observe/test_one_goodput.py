@@ -10,10 +10,9 @@ from tools.simulator import make_plan, simulate
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.dashboard.views import static_page
 from holdfast.observe.goodput import PARTS, ledger
-from holdfast.observe.history import History, RoundHistory, TimeSpan
+from holdfast.observe.history import ROUNDS_MOST, History, LiveHistory, RoundHistory, TimeSpan
 from holdfast.observe.job_report import report
 from holdfast.observe.journal import SCHEMA, ClockPair, Gap, JournalHeader, read
-from holdfast.observe.live_history import ROUNDS_MOST, LiveHistory
 from holdfast.observe.metrics import job_samples
 
 JOB = JobConfig("job", Program("script", "train.py"))

@@ -17,9 +17,8 @@ from holdfast.core.rounds import ENDINGS
 from holdfast.engine.coordinating import Coordinating
 from holdfast.engine.engine import Engine
 from holdfast.observe.exposition import Histogram, Samples, exposition
-from holdfast.observe.history import EndedBy
+from holdfast.observe.history import EndedBy, LiveHistory
 from holdfast.observe.journal import CoordinatorStep, Step
-from holdfast.observe.live_history import LiveHistory
 from holdfast.observe.metrics import LAG_BOUNDS_S, METRICS, job_samples, node_samples
 
 ENDS: tuple[EndedBy, ...] = (*ENDINGS, "hang")

@@ -15,9 +15,10 @@ Rules
 from __future__ import annotations
 
 from collections import Counter, deque
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from holdfast.core import coordinator_io as decided
 from holdfast.core import node_io as happened
@@ -25,7 +26,10 @@ from holdfast.core.membership import NodeGone, NodeSuspected
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol import messages as said
 from holdfast.core.protocol.model import Assignment, Outcome
-from holdfast.observe.journal import CoordinatorStep, NodeStep, Step
+from holdfast.observe.journal import CoordinatorStep, Gap, JournalHeader, NodeStep, Step
+
+if TYPE_CHECKING:
+    from holdfast.observe.goodput import Interruption, Part, TimeLedger
 
 EndedBy = Literal["", "failure", "loss", "hang", "drain", "newcomers", "asked", "success"]
 """The reason for a round's end; empty while it runs, and if a journal does not say."""
@@ -33,6 +37,10 @@ PACE_OVER_S = 30.0
 """A pace covers at most this many seconds of steps."""
 TOLD_NODES_MOST = 64
 """The most nodes without a journal here that are remembered."""
+ROUNDS_KEPT = 64
+ROUNDS_MOST = 2 * ROUNDS_KEPT
+INTERRUPTIONS_KEPT = 200
+"""How much a running job remembers."""
 INCIDENTS: tuple[EndedBy, ...] = ("failure", "loss", "hang")
 """Unwanted ends. The other ends are requested changes."""
 
@@ -647,3 +655,72 @@ def _raised_before(event: happened.WorkerExited) -> float:
     if event.error.timestamp is None or not event.wall_time:
         return 0.0
     return max(0.0, event.wall_time - event.error.timestamp)
+
+
+# A job that runs.
+
+
+class LiveHistory:
+    """The history of a running job, from the steps of one node.
+
+    Its times are those for people, counted on the node's own clock from the moment of the journal's
+    first line: a clock that is set meanwhile bends no duration. Where the time went before the last
+    `ROUNDS_KEPT` rounds is worked out once, so that asking again costs the same however many rounds
+    there were. Their steps that would be made again later than that stay useful.
+    """
+
+    def __init__(self, header: JournalHeader) -> None:
+        self._node = header.node
+        self._clock = header.clock
+        self.history = History(header.config)
+        self._past_s: dict[Part, float] = {}
+        """Of rounds that are forgotten; so are their interruptions."""
+        self._past: list[Interruption] = []
+
+    def feed(self, step: Step) -> None:
+        if not isinstance(step, Gap):
+            self.history.feed(self._node, self.time_of(step.at), step)
+
+    def time_of(self, at: float) -> float:
+        """A moment of the node's own clock, on that of the history."""
+        return self._clock.wall + (at - self._clock.at)
+
+    def age_s(self, now: float) -> float:
+        """How long ago the first step was taken."""
+        start = self.history.start
+        return 0.0 if start is None else max(0.0, self.time_of(now) - start)
+
+    def running_s(self, now: float) -> float:
+        """How long ago the last of the present round's workers came to exist."""
+        last = self.history.current
+        since = self._clock.wall if last is None else last.started or last.announced
+        return self.time_of(now) - since
+
+    def step_age_s(self, now: float) -> float | None:
+        """How long ago the furthest step of the present round was made."""
+        last = self.history.current
+        if last is None or last.last_stepped is None:
+            return None
+        return max(0.0, self.time_of(now) - last.last_stepped)
+
+    def book(self, now: float) -> TimeLedger:
+        """The time ledger up to this moment of the node's own clock.
+
+        Its segments are those of the last rounds.
+        """
+        from holdfast.observe.goodput import ledger
+
+        until, rounds = self.time_of(now), self.history.rounds
+        if len(rounds) > ROUNDS_MOST:
+            first = rounds[-ROUNDS_KEPT]
+            known = ledger(self.history, until).interruptions
+            self._past += [one for one in known if one.round < first.number]
+            del self._past[:-INTERRUPTIONS_KEPT]
+            self._past_s = self._with_past(ledger(self.history, first.announced))
+            self.history.forget_before(first.announced)
+        recent = ledger(self.history, until)
+        interruptions = (*self._past, *recent.interruptions)
+        return replace(recent, parts_s=self._with_past(recent), interruptions=interruptions)
+
+    def _with_past(self, book: TimeLedger) -> dict[Part, float]:
+        return {part: self._past_s.get(part, 0.0) + s for part, s in book.parts_s.items()}

@@ -7,7 +7,7 @@ Rules
    all nodes together, never each.
 3. Only facts that are over by the time of a scrape are counted here: rounds, ends of workers,
    recoveries, how the time was spent. All of it is read from the node's history
-   (`observe.live_history`).
+   (`observe.history`).
 4. How the time was spent is what `observe.goodput` says of that history. It is the job's, not a
    node's: only the coordinator's node exports it, so that no board averages less exact
    values. Steps that were done again were not useful after all: its parts are no counters.
@@ -16,7 +16,7 @@ Rules
 from __future__ import annotations
 
 from holdfast.observe.exposition import Histogram, Metric, Samples
-from holdfast.observe.live_history import LiveHistory
+from holdfast.observe.history import LiveHistory
 
 RECOVERY_BOUNDS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 LAG_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
