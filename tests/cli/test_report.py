@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from tools.journals.explaining import in_words
 
 from holdfast.cli import time_arguments
 from holdfast.core.protocol.errors import UsageError
-from holdfast.observe.causes import in_words
 from holdfast.observe.journal import JournalHeader, Step
 
 from ..another_user import STRANGER
