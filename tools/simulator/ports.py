@@ -301,18 +301,12 @@ class SimulatedClaim:
     def take(self, on_here: Callable[[], None], on_elsewhere: Callable[[], None]) -> None:
         (on_here if self._process.host == EMBEDDED_HOST else on_elsewhere)()
 
-    def serve(self, exchange: Exchange, on_another: Callable[[str], None]) -> None:
+    def serve(self, exchange: Exchange) -> None:
         assert isinstance(exchange, SimulatedExchange), "an exchange of another world"
         self._process.exchange = exchange
 
-    def reached(self) -> None:
-        pass
-
-    def release(self) -> None:
-        self._process.exchange = None
-
     def close(self) -> None:
-        pass
+        self._process.exchange = None
 
 
 SLOW_DISK_S = 1.5

@@ -129,17 +129,13 @@ class Claim(Protocol):
         """Find out whose it is, and take it if it can be this node's."""
         ...
 
-    def serve(self, exchange: Exchange, on_another: Callable[[str], None]) -> None:
-        """Whoever dials the endpoint reaches this from now on. `on_another` is told where it turns
-        out that another machine has the better claim."""
+    def serve(self, exchange: Exchange) -> None:
+        """Have nodes that dial the endpoint reach this from now on."""
         ...
 
-    def reached(self) -> None:
-        """Somebody answered there."""
+    def close(self) -> None:
+        """Give it up."""
         ...
-
-    def release(self) -> None: ...
-    def close(self) -> None: ...
 
 
 # What is written down.

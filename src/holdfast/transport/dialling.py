@@ -18,7 +18,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -53,7 +53,7 @@ class Identity(Struct, frozen=True):
     node: str
     security: ConnectionSecurity
     secret: bytes = b""
-    """By which a coordinator knows the node again; in no log. Who only looks needs none."""
+    """By which a coordinator knows the node again; in no log. An admin client has none."""
     kind: Kind = "control"
     """As what it dials: a node, or an admin client that only asks."""
 
@@ -90,22 +90,10 @@ def begin_connecting(address: Address) -> socket.socket:
     return sock
 
 
-class Dialler(Protocol):
-    """The owner of an attempt to connect."""
-
-    loop: Loop
-    identity: Identity
-    tls: ssl.SSLContext | None
-
-    def on_challenged(self, attempt: DialAttempt) -> None: ...
-    def on_welcomed(self, attempt: DialAttempt) -> None: ...
-    def on_attempt_failed(self, attempt: DialAttempt, failure: DialFailed) -> None: ...
-
-
 class DialAttempt:
     """One address being tried. Tells its owner of a challenge, a welcome or a failure."""
 
-    def __init__(self, owner: Dialler, address: Address) -> None:
+    def __init__(self, owner: Dialling, address: Address) -> None:
         self.address = address
         who = owner.identity
         self.handshake = ClientSide(who.job, who.node, who.kind, who.security, who.secret)

@@ -35,8 +35,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from msgspec.structs import replace
-
 from holdfast.core.protocol.messages import FromNode, NodeGreeted, ToNode
 from holdfast.core.protocol.model import Endpoint, Term
 from holdfast.runtime import descriptors
@@ -67,7 +65,6 @@ TETHERS_OF_A_NODE = 16
 CLIENTS_MOST = 64
 SHARE_OF_STORE = 1 / 2
 """The share of connections that those to the store may take."""
-_SURE, _UNSURE = b"\0", b"\1"
 
 
 class ExchangeHandlers(Protocol):
@@ -106,8 +103,6 @@ class Server:
         store: StoreService | None = None,
     ) -> None:
         self._loop, self._handlers, self._store = loop, handlers, store
-        self.nonce = _SURE + os.urandom(NONCE_BYTES - 1)
-        """By which two hosts of one endpoint tell who gives way (`looking`)."""
         self.rejected: Counter[str] = Counter()
         self.closed_because = ""
         """Why nodes are not admitted now, if they are not."""
@@ -117,7 +112,7 @@ class Server:
         self.own_node = ""
         """The node that this server lives on, which speaks to it without a connection."""
         self._job = job
-        self._side = ServerSide(job, security, self.nonce)
+        self._side = ServerSide(job, security, os.urandom(NONCE_BYTES))
         self._tls = None
         if security.tls is not None:
             from holdfast.transport.tls import server_context
@@ -151,11 +146,6 @@ class Server:
             self._on_opening(connection, opening)
         except ProtocolError as error:
             connection.refuse(error)
-
-    def give_way_to_the_sure(self) -> None:
-        """This host may not be the one that is meant. To be said before anybody is served."""
-        self.nonce = _UNSURE + self.nonce[1:]
-        self._side = replace(self._side, identity=self.nonce)
 
     @property
     def addresses(self) -> tuple[Endpoint, ...]:
