@@ -112,8 +112,8 @@ class Network(Protocol):
         """Have it reached at the endpoint that is returned, one of this node's own."""
         ...
 
-    def watch_end(self, tether: int, on_gone: Callable[[], None]) -> Closable | None:
-        """Called when all that held the other end is proven gone; None where no end is a proof."""
+    def watch_end(self, tether: int, on_gone: Callable[[], None]) -> Closable:
+        """Called when all that held the other end is proven gone."""
         ...
 
 

@@ -12,8 +12,7 @@ Rules
 - A server that is `closed_because` of something says so to every node that dials it.
 - A name belongs to the node that was admitted with it first, which shows the same seal each time it
   comes. The name of this host's own node never comes from the network.
-- With TLS no end of a tether is clean: an end is TCP's word, not TLS's, and who is on the path can
-  forge it, or use a ticket first. A node's death is then known when its lease is over.
+- With TLS there are no tethers (`tls`).
 - A connection for another job is handed to that job's host on this machine (`sharing`).
 - What peers cost is bounded (`buffers`, `listener`, `peers`): memory, the time until a handshake,
   a first word and a message come, connections of one address and of the store, a node's tethers.
@@ -56,7 +55,7 @@ from holdfast.transport.roster import Roster
 
 if TYPE_CHECKING:
     from holdfast.transport.sharing import EndpointShare
-    from holdfast.transport.tls import Arrival
+    from holdfast.transport.tls import TlsHandshake
 
 TICKET_BYTES = 16
 SEALS_KEPT = 1 << 16
@@ -124,7 +123,8 @@ class Server:
         self.buffers = PeerBuffers(loop)
         self._crowd, self._brake = Crowd(), Brake()
         self._connections: set[FramedConnection] = set()
-        self._arrivals: dict[Arrival, str] = {}
+        self._arrivals: dict[TlsHandshake, str] = {}
+        """Connections in TLS's own handshake, and where they come from."""
         self._store_connections = self._clients = 0
         self._roster: Roster[FramedConnection] = Roster()
         self._tickets: dict[bytes, str] = {}
@@ -222,19 +222,19 @@ class Server:
         if self._tls is None:
             self._begin(sock, address)
             return
-        from holdfast.transport.tls import Arrival
+        from holdfast.transport.tls import TlsHandshake
 
-        arrival = Arrival(self._loop, sock, self._tls, self._on_arrived, self._on_not_arrived)
+        arrival = TlsHandshake(self._loop, sock, self._tls, self._on_arrived, self._on_not_arrived)
         self._arrivals[arrival] = address
         self._handshakes.watch(arrival)
 
-    def _on_arrived(self, arrival: Arrival, stream: Stream, is_secure: bool) -> None:
+    def _on_arrived(self, arrival: TlsHandshake, stream: Stream) -> None:
         self._handshakes.settled(arrival)
         connection = self._begin(stream, self._arrivals.pop(arrival))
-        if not is_secure:
+        if isinstance(stream, socket.socket):
             connection.on_frame = self._on_insecure_opening
 
-    def _on_not_arrived(self, arrival: Arrival, error: ProtocolError) -> None:
+    def _on_not_arrived(self, arrival: TlsHandshake, error: ProtocolError) -> None:
         self._handshakes.settled(arrival)
         self._arrivals.pop(arrival, None)
         self.rejected[error.kind] += 1
@@ -275,11 +275,8 @@ class Server:
     def _on_insecure_opening(
         self, connection: FramedConnection, payload: bytes | bytearray
     ) -> None:
-        """Without TLS, where TLS is demanded, only a tether may come."""
-        opening = self._side.read_opening(payload)
-        if opening.kind != "tether":
-            raise ProtocolError("tls", "this coordinator requires TLS")
-        self._admit_tether(connection, opening)
+        self._side.read_opening(payload)
+        raise ProtocolError("tls", "this coordinator requires TLS")
 
     def _on_opening(self, connection: FramedConnection, payload: bytes | bytearray) -> None:
         if self._is_handed_over(connection, payload):
@@ -388,7 +385,8 @@ class Server:
         connection.kind, connection.node = "control", node
         self._crowd.add(connection.address)
         connection.on_frame, connection.on_ended = self._on_word, self._on_control_ended
-        self._tickets[connection.state] = node
+        if self._tls is None:
+            self._tickets[connection.state] = node
 
     def _on_word(self, connection: FramedConnection, payload: bytes | bytearray) -> None:
         message = from_node.decode(payload)
@@ -425,7 +423,7 @@ class Server:
         self._forget(connection, ending)
         is_proof = self._roster.tether_ended(connection.node, connection, ending.clean)
         if is_proof is not None:
-            self._handlers.on_tether_ended(connection.node, is_proof and self._tls is None)
+            self._handlers.on_tether_ended(connection.node, is_proof)
 
     # Store connections.
 
