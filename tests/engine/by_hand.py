@@ -451,9 +451,7 @@ class RegisterAccess:
     def read(self, reply: OnReply) -> None:
         self._reply(reply, self._register.answer())
 
-    def write(
-        self, content: bytes, token: int, reply: OnReply, keep_s: float | None = None
-    ) -> None:
+    def write(self, content: bytes, token: int, reply: OnReply) -> None:
         register = self._register
         has_set = not register.is_silent and token == register.token
         if has_set:

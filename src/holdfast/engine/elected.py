@@ -136,9 +136,7 @@ class Elected(NetworkedLink):
         def on_wrote(reply: Reply) -> None:
             self._inbox.put(_event(reply, nonce))
 
-        is_over = effect.document.ledger.outcome is not None
-        keep_s = election.FORGOTTEN_AFTER_S if is_over else None
-        self._register.write(encode(effect.document), effect.token, on_wrote, keep_s)
+        self._register.write(encode(effect.document), effect.token, on_wrote)
 
     def _watch(self, effect: election.WatchRegister) -> None:
         if effect.on:

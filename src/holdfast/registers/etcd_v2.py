@@ -101,10 +101,6 @@ class EtcdV2Register:
         if known is not None:
             self._write(*known, max(1, ceil(seconds)), deadline)
 
-    def keep_for(self, seconds: float) -> None:
-        """Let what is written from now on live so long."""
-        self._keep_s = max(1, ceil(seconds))
-
     def close(self) -> None:
         """Give up the connection."""
         self._http.close()
