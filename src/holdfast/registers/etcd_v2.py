@@ -22,8 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.registers.etcd import folder_of
-from holdfast.registers.http import HttpClient
-from holdfast.registers.http_connection import HttpAnswer, HttpRequest, Unavailable
+from holdfast.registers.http import HttpAnswer, HttpClient, HttpRequest, Unavailable
 from holdfast.registers.register import (
     Credentials,
     RegisterRefused,
