@@ -7,8 +7,6 @@ Rules
    hosted by the node that says so (`is_host=true`), or else by one on the endpoint's machine that
    finds the port free; for as long as one of its registers in that process is not closed.
 3. PyTorch is imported where a TCPStore is hosted, and nowhere else.
-4. A write that was sent twice and is not found counts as unknown: others may have set theirs
-   over ours between the two.
 
 How it works: PyTorch's `compare_set(key, expected, desired)` returns what is there afterwards.
 Three of its habits matter: an empty `expected` sets only where nothing is; a set that succeeds
@@ -60,7 +58,7 @@ class TorchStoreRegister:
         self._is_hosting = _host(self._endpoint, read(settings.options, "is_host"))
 
     def get_state(self) -> tuple[bytes, bytes] | None:
-        value, _ = self._compare_set(_ABSENT, _ABSENT)
+        value = self._compare_set(_ABSENT, _ABSENT)
         return None if value == _ABSENT else (self._content(value), value)
 
     def set_state(
@@ -70,11 +68,9 @@ class TorchStoreRegister:
         if not state:
             raise ValueError("an empty document means that there is none")
         desired = binascii.b2a_base64(state, newline=False)
-        value, is_certain = self._compare_set(token or b"", desired)
+        value = self._compare_set(token or b"", desired)
         if value == desired:
             return state, desired, True
-        if not is_certain:
-            raise RegisterUnreachable(f"{self._endpoint} did not say whether it was set")
         if value == token:
             return b"", None, False
         return self._content(value), value, False
@@ -86,28 +82,18 @@ class TorchStoreRegister:
             what = f"what the store at {self._endpoint} holds"
             raise RegisterRefused(f"{what} is damaged, or not a document of ours") from None
 
-    def _compare_set(self, expected: bytes, desired: bytes) -> tuple[bytes, bool]:
-        """The value afterwards, and whether the request was certainly sent only once.
+    def _compare_set(self, expected: bytes, desired: bytes) -> bytes:
+        """The value afterwards.
 
-        It is sent again where a connection of old proves to be dead. Raises `RegisterUnreachable`
-        without an answer, `RegisterRefused` if it is no TCPStore.
+        Raises `RegisterUnreachable` without an answer, `RegisterRefused` if it is no TCPStore.
         """
-        words = _COMPARE_SET + _parts(self._key, expected, desired)
-        was_connected = self._connection is not None
         try:
-            return self._exchange(words), True
-        except (ConnectionError, EOFError) as error:
-            self._disconnect()
-            if not was_connected:
-                raise self._unreachable(error) from None
-        except OSError as error:
-            self._disconnect()
-            raise self._unreachable(error) from None
-        try:
-            return self._exchange(words), False
+            return self._exchange(_COMPARE_SET + _parts(self._key, expected, desired))
         except (OSError, EOFError) as error:
             self._disconnect()
-            raise self._unreachable(error) from None
+            reason = getattr(error, "strerror", None) or str(error) or "it hung up"
+            what = f"the store at {self._endpoint} does not answer"
+            raise RegisterUnreachable(f"{what}: {reason}") from None
 
     def close(self) -> None:
         self._disconnect()
@@ -138,10 +124,6 @@ class TorchStoreRegister:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-    def _unreachable(self, error: Exception) -> RegisterUnreachable:
-        reason = getattr(error, "strerror", None) or str(error) or "it hung up"
-        return RegisterUnreachable(f"the store at {self._endpoint} does not answer: {reason}")
 
 
 _hosted: dict[str, tuple[Any, int]] = {}
