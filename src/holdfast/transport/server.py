@@ -125,7 +125,8 @@ class Server:
         self._connections: set[FramedConnection] = set()
         self._arrivals: dict[TlsHandshake, str] = {}
         """Connections in TLS's own handshake, and where they come from."""
-        self._store_connections = self._clients = 0
+        self._admitted: Counter[str] = Counter()
+        """The number of connections of each kind."""
         self._roster: Roster[FramedConnection] = Roster()
         self._tickets: dict[bytes, str] = {}
         self._seals: dict[str, bytes] = {}
@@ -265,8 +266,7 @@ class Server:
         self._connections.discard(connection)
         if connection.kind:
             self._crowd.remove(connection.address)
-        self._store_connections -= connection.kind == "store"
-        self._clients -= connection.kind == "admin"
+            self._admitted[connection.kind] -= 1
         self._handshakes.settled(connection)
         self._greetings.settled(connection)
 
@@ -358,6 +358,12 @@ class Server:
         else:
             self._admit_store(connection, opening)
 
+    def _count(self, connection: FramedConnection, kind: str, node: str) -> None:
+        """It is known from here on for what it came, and it counts."""
+        connection.kind, connection.node = kind, node
+        self._crowd.add(connection.address)
+        self._admitted[kind] += 1
+
     # Control connections.
 
     def _require_name(self, node: str, seal: bytes) -> None:
@@ -382,8 +388,7 @@ class Server:
         if older is not None:
             self._tickets.pop(older.state, None)
             self._discard(older)
-        connection.kind, connection.node = "control", node
-        self._crowd.add(connection.address)
+        self._count(connection, "control", node)
         connection.on_frame, connection.on_ended = self._on_word, self._on_control_ended
         if self._tls is None:
             self._tickets[connection.state] = node
@@ -404,8 +409,7 @@ class Server:
     # Tethers.
 
     def _admit_tether(self, connection: FramedConnection, opening: Opening) -> None:
-        connection.kind, connection.node = "tether", opening.node
-        self._crowd.add(connection.address)
+        self._count(connection, "tether", opening.node)
         if self._tickets.get(opening.ticket) != opening.node:
             raise ProtocolError("ticket", "the tether's ticket is not valid")
         if self._roster.tethers(opening.node) >= TETHERS_OF_A_NODE:
@@ -431,16 +435,14 @@ class Server:
         if self._store is None:
             raise ProtocolError("store", "this coordinator serves no store")
         self._store.require(round)
-        if self._store_connections >= self._limit * SHARE_OF_STORE:
-            reason = f"the store has {self._store_connections} connections, and room for no more"
+        if (taken := self._admitted["store"]) >= self._limit * SHARE_OF_STORE:
+            reason = f"the store has {taken} connections, and room for no more"
             raise ProtocolError("no room", reason, permanent=False)
 
     def _admit_store(self, connection: FramedConnection, opening: Opening) -> None:
         assert self._store is not None, "it was asked for before the welcome"
-        connection.kind, connection.node = "store", opening.node
-        self._crowd.add(connection.address)
+        self._count(connection, "store", opening.node)
         connection.on_ended = self._on_store_ended
-        self._store_connections += 1
         self._store.admit(connection, opening.round)
         connection.on_frame = partial(self._on_first_request, connection.on_frame)
 
@@ -464,15 +466,13 @@ class Server:
     def _require_admin(self) -> None:
         if self.admin is None:
             raise ProtocolError("admin", "this job answers no requests")
-        if self._clients >= CLIENTS_MOST:
-            reason = f"{self._clients} others look at this job already: try again later"
+        if (taken := self._admitted["admin"]) >= CLIENTS_MOST:
+            reason = f"{taken} others look at this job already: try again later"
             raise ProtocolError("no room", reason, permanent=False)
 
     def _admit_client(self, connection: FramedConnection, opening: Opening) -> None:
         assert self.admin is not None, "it was asked for before the welcome"
-        connection.kind, connection.node = "admin", opening.node
-        self._crowd.add(connection.address)
-        self._clients += 1
+        self._count(connection, "admin", opening.node)
         self._greetings.settled(connection)  # There are few, and they may look for long.
         connection.on_ended = self._on_client_ended
         self.admin.admit(connection)

@@ -49,7 +49,6 @@ def client_context(files: TlsFiles) -> ssl.SSLContext:
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = files.check_names
     _load(context, files)
     if files.authority is None:
         context.load_default_certs()
