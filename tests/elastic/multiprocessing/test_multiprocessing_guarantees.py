@@ -27,6 +27,7 @@ from holdfast.elastic.multiprocessing import (
     start_processes,
 )
 from holdfast.elastic.multiprocessing.started_processes import StartedProcesses
+from holdfast.processes.stdlib_only import linux
 
 sys.path.append(str(Path(__file__).parents[1]))
 import entrypoints
@@ -66,22 +67,31 @@ def started_with_a_daemon(tmp_path: Path, kind: str) -> tuple[PContext, int]:
     return context, int(Path(path).read_text())
 
 
+def spawner_of(context: PContext) -> int:
+    worker = linux.read_process(context.pids()[0])
+    assert worker is not None
+    return worker.parent
+
+
 # --- deaths ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_worker_outlives_a_spawner_that_is_killed(
-    tmp_path: Path, is_running: Callable[[int], bool], kind: str
+@pytest.mark.parametrize("killed", ["spawner", "guardian"])
+def test_nothing_outlives_a_spawner_that_is_killed(
+    tmp_path: Path, is_running: Callable[[int], bool], kind: str, killed: str
 ) -> None:
     context, daemon = started_with_a_daemon(tmp_path, kind)
-    spawner, worker = context._started._group.spawner_pid, context.pids()[0]
-    os.kill(spawner, signal.SIGKILL)
-    os.kill(daemon, signal.SIGKILL)  # It has left the session, and the caller is no subreaper.
+    spawner = spawner_of(context)
+    guardian = context._started._group.spawner_pid
+    assert guardian != spawner
+    os.kill(spawner if killed == "spawner" else guardian, signal.SIGKILL)
     result = context.wait()
     assert result is not None
     assert result.failures[0].exitcode == -signal.SIGKILL
-    for orphan in (worker, daemon):
-        os.waitpid(orphan, 0)  # The test process takes in orphans.
+    assert not any(map(is_running, (guardian, daemon, context.pids()[0])))
+    if killed == "guardian":
+        os.waitpid(spawner, 0)  # The test process takes in orphans.
     assert not is_running(spawner)
 
 

@@ -579,7 +579,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.thorough(but=("zygote",))
-@pytest.mark.parametrize("who", ["zygote", "spawner"])
+@pytest.mark.parametrize("who", ["zygote", "spawner", "guardian"])
 def test_one_that_died_while_it_waited_is_replaced(program: Program, who: str) -> None:
     program.write(
         PARENT
@@ -587,7 +587,7 @@ def test_one_that_died_while_it_waited_is_replaced(program: Program, who: str) -
 if __name__ == "__main__":
     first = run(parent, ())[0]
     idle = zygote_pool._idle[0]
-    victim = dict(zygote=first[1], spawner=first[0])["{who}"]
+    victim = dict(zygote=first[1], spawner=first[0], guardian=idle.process.pid)["{who}"]
     os.kill(victim, signal.SIGKILL)
     while zygote_pool._is_well(idle):
         time.sleep(0.01)

@@ -40,7 +40,7 @@ def new_spawner() -> SpawnerProcess:
         try:
             with theirs, theirs.dup() as there:
                 _not_for_forks.update((ours, theirs, there))
-                pid = run_spawner(theirs, there.fileno(), "alone")
+                pid = run_spawner(theirs, there.fileno(), "guarded")
         except BaseException:
             ours.close()
             raise
@@ -113,7 +113,7 @@ def _become_spawner(theirs: socket.socket, calls: dict[str, BaseProcess]) -> Non
         for number in signal.valid_signals():
             if callable(signal.getsignal(number)):
                 signal.signal(number, signal.SIG_DFL)  # The caller's own handlers are not for us.
-        spawner.main(theirs.detach(), None, _spawner_of_calls(calls))
+        spawner.main(theirs.detach(), None, _spawner_of_calls(calls), guarded=True)
     except BaseException:  # noqa: BLE001 - nothing may return into the caller's frames
         sys.excepthook(*sys.exc_info())
     finally:

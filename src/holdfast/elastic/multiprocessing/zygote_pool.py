@@ -43,6 +43,7 @@ class PooledSpawner:
     plan: WarmPlan
     findings: Findings
     spawner_pid: int = 0
+    """Of the spawner itself, which is below a guardian."""
     is_ready: bool = False
 
 
