@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.core.protocol.model import Endpoint
 from holdfast.store import key_spaces as stores
-from holdfast.store.client import StoreClient, StoreError, StoreOverError, StoreTimeoutError
+from holdfast.store.client import CoordinatorStore, StoreError, StoreOverError, StoreTimeoutError
 from holdfast.store.messages import WaitForKeys
 from holdfast.transport.auth import OPEN, ConnectionSecurity
 from holdfast.transport.frames import encode
@@ -39,7 +39,7 @@ class Served:
         self._bell_here, self._bell_there = os.pipe()
         self._asked: list[tuple[Callable[[], object], Future[object]]] = []
         stage.loop.add_reader(self._bell_here, self._on_bell)
-        self._opened: list[StoreClient] = []
+        self._opened: list[CoordinatorStore] = []
         self._thread = Thread(target=stage.loop.run_until, args=(lambda: self._is_over,))
         self._thread.start()
 
@@ -55,8 +55,8 @@ class Served:
         os.write(self._bell_there, b"!")
         return future.result(DEADLINE_S)
 
-    def store(self, round: int = 1, timeout_s: float = DEADLINE_S) -> StoreClient:
-        store = StoreClient(self.endpoint, JOB, self._security, round, timeout_s)
+    def store(self, round: int = 1, timeout_s: float = DEADLINE_S) -> CoordinatorStore:
+        store = CoordinatorStore(self.endpoint, JOB, self._security, round, timeout_s)
         self._opened.append(store)
         return store
 
@@ -92,7 +92,7 @@ def served(stage: Stage) -> Iterator[Served]:
 
 
 @pytest.fixture
-def store(served: Served) -> StoreClient:
+def store(served: Served) -> CoordinatorStore:
     return served.store()
 
 
@@ -110,7 +110,7 @@ def until_waiting(served: Served, number: int) -> None:
         time.sleep(0.005)
 
 
-def test_what_was_set_is_got(store: StoreClient) -> None:
+def test_what_was_set_is_got(store: CoordinatorStore) -> None:
     store.set("key", "text")
     assert store.get("key") == b"text"
     store.set("key", b"\0\xff bytes")
@@ -119,13 +119,13 @@ def test_what_was_set_is_got(store: StoreClient) -> None:
     assert store.get("key") == b""
 
 
-def test_another_client_sees_it(served: Served, store: StoreClient) -> None:
+def test_another_client_sees_it(served: Served, store: CoordinatorStore) -> None:
     store.set("key", "value")
     assert served.store().get("key") == b"value"
 
 
 def test_get_waits_until_the_key_is_there(
-    served: Served, store: StoreClient, threads: ThreadPoolExecutor
+    served: Served, store: CoordinatorStore, threads: ThreadPoolExecutor
 ) -> None:
     got = threads.submit(served.store().get, "key")
     until_waiting(served, 1)
@@ -146,9 +146,9 @@ def test_get_waits_until_the_key_is_there(
 )
 def test_whatever_creates_a_key_wakes_those_who_wait_for_it(
     served: Served,
-    store: StoreClient,
+    store: CoordinatorStore,
     threads: ThreadPoolExecutor,
-    create: Callable[[StoreClient], object],
+    create: Callable[[CoordinatorStore], object],
 ) -> None:
     got = [threads.submit(served.store().get, "key") for _ in range(3)]
     until_waiting(served, 3)
@@ -156,7 +156,7 @@ def test_whatever_creates_a_key_wakes_those_who_wait_for_it(
     assert [future.result(DEADLINE_S) for future in got] == [b"1"] * 3
 
 
-def test_a_key_that_is_not_there_in_time_is_named(store: StoreClient) -> None:
+def test_a_key_that_is_not_there_in_time_is_named(store: CoordinatorStore) -> None:
     with pytest.raises(StoreTimeoutError, match=r"missing was not set within 0\.05 s"):
         store.wait(["missing"], 0.05)
     store.set("there", "")
@@ -172,14 +172,14 @@ def test_a_key_that_is_not_there_in_time_is_named(store: StoreClient) -> None:
     assert store.get("there") == b""
 
 
-def test_one_who_waits_no_longer_is_forgotten(served: Served, store: StoreClient) -> None:
+def test_one_who_waits_no_longer_is_forgotten(served: Served, store: CoordinatorStore) -> None:
     with pytest.raises(StoreTimeoutError):
         store.wait(["a", "b"], 0.05)
     until_waiting(served, 0)
 
 
 def test_wait_is_for_all_of_the_keys(
-    served: Served, store: StoreClient, threads: ThreadPoolExecutor
+    served: Served, store: CoordinatorStore, threads: ThreadPoolExecutor
 ) -> None:
     waited = threads.submit(served.store().wait, ["a", "b", "a"])
     until_waiting(served, 1)
@@ -191,7 +191,7 @@ def test_wait_is_for_all_of_the_keys(
 
 
 def test_a_key_that_was_deleted_while_another_is_waited_for_is_waited_for_too(
-    served: Served, store: StoreClient, threads: ThreadPoolExecutor
+    served: Served, store: CoordinatorStore, threads: ThreadPoolExecutor
 ) -> None:
     store.set("a", "1")
     got = threads.submit(served.store().multi_get, ["a", "b"])
@@ -203,7 +203,7 @@ def test_a_key_that_was_deleted_while_another_is_waited_for_is_waited_for_too(
     assert got.result(DEADLINE_S) == [b"3", b"2"]
 
 
-def test_add_counts_from_nothing_and_is_text_to_others(store: StoreClient) -> None:
+def test_add_counts_from_nothing_and_is_text_to_others(store: CoordinatorStore) -> None:
     assert store.add("n", 3) == 3
     assert store.add("n", -5) == -2
     assert store.get("n") == b"-2"
@@ -218,14 +218,14 @@ def test_add_counts_from_nothing_and_is_text_to_others(store: StoreClient) -> No
 
 
 def test_adding_at_once_loses_nothing(
-    served: Served, store: StoreClient, threads: ThreadPoolExecutor
+    served: Served, store: CoordinatorStore, threads: ThreadPoolExecutor
 ) -> None:
     sums = [threads.submit(store.add, "n", 1) for _ in range(200)]
     assert sorted(future.result(DEADLINE_S) for future in sums) == list(range(1, 201))
 
 
 def test_those_who_arrive_wait_until_as_many_have_as_were_expected(
-    served: Served, store: StoreClient, threads: ThreadPoolExecutor
+    served: Served, store: CoordinatorStore, threads: ThreadPoolExecutor
 ) -> None:
     counted = threads.submit(served.store().get, "n")
     arrived = [threads.submit(served.store()._arrive, "n", 3, "all", "here") for _ in range(2)]
@@ -242,13 +242,13 @@ def test_those_who_arrive_wait_until_as_many_have_as_were_expected(
     store._arrive("n", 3, "all", "here")  # One too many waits for nothing.
 
 
-def test_one_who_arrived_alone_is_told_that_the_others_did_not(store: StoreClient) -> None:
+def test_one_who_arrived_alone_is_told_that_the_others_did_not(store: CoordinatorStore) -> None:
     store._timeout_s = 0.05
     with pytest.raises(StoreTimeoutError, match=r"all was not set within 0\.05 s"):
         store._arrive("n", 2, "all", "here")
 
 
-def test_check_is_about_now(store: StoreClient) -> None:
+def test_check_is_about_now(store: CoordinatorStore) -> None:
     store.set("a", "")
     assert store.check(["a"])
     assert not store.check(["a", "b"])
@@ -267,7 +267,7 @@ def test_check_is_about_now(store: StoreClient) -> None:
     ],
 )
 def test_compare_set(
-    store: StoreClient, held: bytes | None, expected: str, result: bytes, then: bytes | None
+    store: CoordinatorStore, held: bytes | None, expected: str, result: bytes, then: bytes | None
 ) -> None:
     if held is not None:
         store.set("key", held)
@@ -287,7 +287,7 @@ print([(store.compare_set("key", *pair), store.check(["key"])) for pair in {COMP
 
 @pytest.mark.torch
 @pytest.mark.thorough
-def test_compare_set_is_as_in_pytorch(store: StoreClient) -> None:
+def test_compare_set_is_as_in_pytorch(store: CoordinatorStore) -> None:
     theirs = subprocess.run(
         [sys.executable, "-c", IN_PYTORCH], check=True, capture_output=True, text=True, timeout=110
     )
@@ -295,14 +295,14 @@ def test_compare_set_is_as_in_pytorch(store: StoreClient) -> None:
     assert str(ours) == theirs.stdout.strip()
 
 
-def test_delete_key_says_whether_it_was_there(store: StoreClient) -> None:
+def test_delete_key_says_whether_it_was_there(store: CoordinatorStore) -> None:
     store.set("key", "")
     assert store.delete_key("key")
     assert not store.delete_key("key")
     assert not store.check(["key"])
 
 
-def test_num_keys(store: StoreClient) -> None:
+def test_num_keys(store: CoordinatorStore) -> None:
     assert store.num_keys() == 0
     store.multi_set(["a", "b"], ["", ""])
     store.set("a", "again")
@@ -311,7 +311,7 @@ def test_num_keys(store: StoreClient) -> None:
     assert store.num_keys() == 1
 
 
-def test_several_at_once(store: StoreClient) -> None:
+def test_several_at_once(store: CoordinatorStore) -> None:
     store.multi_set(["a", "b", "c"], ["1", b"2", "3"])
     assert store.multi_get(["c", "a", "c"]) == [b"3", b"1", b"3"]
     assert store.multi_get([]) == []
@@ -319,14 +319,14 @@ def test_several_at_once(store: StoreClient) -> None:
         store.multi_set(["a", "b"], ["1"])
 
 
-def test_append_begins_with_nothing(store: StoreClient) -> None:
+def test_append_begins_with_nothing(store: CoordinatorStore) -> None:
     store.append("log", "one ")
     store.append("log", b"two")
     assert store.get("log") == b"one two"
 
 
 def test_one_thread_waits_while_another_sets_through_the_same_store(
-    served: Served, store: StoreClient, threads: ThreadPoolExecutor
+    served: Served, store: CoordinatorStore, threads: ThreadPoolExecutor
 ) -> None:
     got = threads.submit(store.get, "key")
     until_waiting(served, 1)
@@ -337,7 +337,7 @@ def test_one_thread_waits_while_another_sets_through_the_same_store(
 # --- rounds ---------------------------------------------------------------------------------
 
 
-def test_a_new_round_sees_no_key_of_the_old(served: Served, store: StoreClient) -> None:
+def test_a_new_round_sees_no_key_of_the_old(served: Served, store: CoordinatorStore) -> None:
     store.set("key", "old")
     served.open_round(2)
     newer = served.store(round=2)
@@ -395,7 +395,7 @@ def test_an_older_round_cannot_be_opened_again(served: Served) -> None:
 # --- limits and strangers -------------------------------------------------------------------
 
 
-def test_sizes_are_limited(store: StoreClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sizes_are_limited(store: CoordinatorStore, monkeypatch: pytest.MonkeyPatch) -> None:
     store.set("large", bytes(stores.VALUE_BYTES))
     assert len(store.get("large")) == stores.VALUE_BYTES
     with pytest.raises(StoreError, match="above the limit"):
@@ -413,7 +413,10 @@ def test_sizes_are_limited(store: StoreClient, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_full_store_still_wakes_for_what_it_took(
-    served: Served, store: StoreClient, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    served: Served,
+    store: CoordinatorStore,
+    threads: ThreadPoolExecutor,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     got = threads.submit(served.store().get, "small")
     until_waiting(served, 1)
@@ -425,16 +428,16 @@ def test_a_full_store_still_wakes_for_what_it_took(
 
 def test_a_wrong_token_or_job_is_refused(served: Served) -> None:
     with pytest.raises(StoreError, match="wrong token"):
-        StoreClient(served.endpoint, JOB, ConnectionSecurity(b"other")).num_keys()
+        CoordinatorStore(served.endpoint, JOB, ConnectionSecurity(b"other")).num_keys()
     with pytest.raises(StoreError, match=f"serves job {JOB}, not other"):
-        StoreClient(served.endpoint, "other", SECRET).num_keys()
+        CoordinatorStore(served.endpoint, "other", SECRET).num_keys()
 
 
 def test_a_store_that_is_not_there_is_named() -> None:
     with pytest.raises(StoreError, match=r"the store at 127\.0\.0\.1:1: refused the connection"):
-        StoreClient(Endpoint("127.0.0.1", 1), JOB).num_keys()
+        CoordinatorStore(Endpoint("127.0.0.1", 1), JOB).num_keys()
     with pytest.raises(StoreError, match=r"cannot resolve no-such-host\.invalid"):
-        StoreClient(Endpoint("no-such-host.invalid", 1), JOB).num_keys()
+        CoordinatorStore(Endpoint("no-such-host.invalid", 1), JOB).num_keys()
 
 
 def test_a_second_request_before_the_answer_is_refused(stage: Stage) -> None:
@@ -454,7 +457,7 @@ def test_a_second_request_before_the_answer_is_refused(stage: Stage) -> None:
     stage.assert_undisturbed(good)
 
 
-def test_after_a_fork_the_child_has_a_connection_of_its_own(store: StoreClient) -> None:
+def test_after_a_fork_the_child_has_a_connection_of_its_own(store: CoordinatorStore) -> None:
     store.set("key", "value")
     child = os.fork()
     if child == 0:
@@ -464,7 +467,7 @@ def test_after_a_fork_the_child_has_a_connection_of_its_own(store: StoreClient) 
 
 
 def test_a_connection_that_was_closed_while_idle_is_replaced(
-    served: Served, store: StoreClient, stage: Stage
+    served: Served, store: CoordinatorStore, stage: Stage
 ) -> None:
     store.set("key", "value")
 
