@@ -3,41 +3,33 @@
 Rules
 1. Lines are whole: one that is written in pieces is shown when it ends, or when the tail stops.
    One without an end is shown in pieces of `LONGEST_LINE`.
-2. After `stop`, all that stood in the files when it was called has been shown.
-3. The files are looked at every `interval_sec`. Nothing but what is shown depends on it.
-4. What goes wrong with one file, or with showing its lines, is logged by `stop`; the other files
-   are followed on.
+2. After `stop`, everything that was in the files when it was called has been shown.
+3. Errors of one file, or of showing its lines, are logged by `stop`; the other files are followed
+   on.
 
-One thread follows all files. Workers of `start_processes` need no tail: their output is shown as
-they write it, and the files get a copy.
+One thread reads all files every `interval_sec`. Workers of `start_processes` need no tail: their
+output is shown as they write it, and the files get a copy.
 """
 
 from __future__ import annotations
 
 import atexit
-import codecs
-import io
 import locale
 import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
+from io import FileIO
 from typing import TextIO
 
 __all__ = ["TailLog", "tail_logfile"]
 
 LONGEST_LINE = 1 << 16
 SHORTEST_INTERVAL_S = 0.001
-_READ_BYTES = 1 << 16
 
 logger = logging.getLogger(__name__)
 
 Filter = Callable[[str], bool]
-
-
-def _everything(line: str) -> bool:
-    """The filter unless one is given."""
-    return True
 
 
 def tail_logfile(
@@ -49,13 +41,9 @@ def tail_logfile(
     log_line_filter: Filter | None = None,
 ) -> None:
     """Show the lines of one file until `finished` is set, looking every `interval_sec`."""
-    followed = _Followed(file, header, dst, log_line_filter or _everything)
-    try:
-        while not finished.wait(interval_sec):
-            followed.show_what_is_there()
-        followed.show_the_rest()
-    finally:
-        followed.close()
+    problems = _follow([_Followed(file, header, dst, log_line_filter)], finished, interval_sec)
+    if problems:
+        raise problems[0]
 
 
 class TailLog:
@@ -72,16 +60,17 @@ class TailLog:
         dst: TextIO | None,
         log_line_prefixes: Mapping[int, str] | None = None,
         interval_sec: float = 0.1,
-        log_line_filter: Filter | None = _everything,
+        log_line_filter: Filter | None = None,
     ) -> None:
         self._name = name
-        prefixes, shown = log_line_prefixes or {}, log_line_filter or _everything
-        self._followed = {
-            key: _Followed(file, prefixes.get(key, f"[{name}{key}]:"), dst, shown)
-            for key, file in log_files.items()
+        self._keys = sorted(log_files) if dst is not None else []
+        prefixes = log_line_prefixes or {}
+        self._followed = [
+            _Followed(log_files[key], prefixes.get(key, f"[{name}{key}]:"), dst, log_line_filter)
+            for key in self._keys
             if dst is not None
-        }
-        self._interval_s = max(interval_sec, SHORTEST_INTERVAL_S)
+        ]
+        self._interval_s = interval_sec
         self._process = os.getpid()
         self._thread: threading.Thread | None = None
         self._ending = threading.Event()
@@ -93,8 +82,7 @@ class TailLog:
         if self._stopped:
             raise RuntimeError("a TailLog that was stopped cannot be started again")
         if self._thread is None and self._followed:
-            label = f"{type(self).__qualname__}_{self._name}"
-            self._thread = threading.Thread(target=self._follow, name=label, daemon=True)
+            self._thread = threading.Thread(target=self._run, name="TailLog", daemon=True)
             self._thread.start()
             atexit.register(self.stop)
         return self
@@ -108,92 +96,79 @@ class TailLog:
             self._ending.set()
             self._thread.join()
             self._thread = None
-            for key, problem in self._problems.items():
-                logger.exception("the end of %s%s is not shown", self._name, key, exc_info=problem)
+            for number, problem in self._problems.items():
+                which = f"{self._name}{self._keys[number]}"
+                logger.exception("the end of %s is not shown", which, exc_info=problem)
         self._stopped = True
 
     def stopped(self) -> bool:
         """Whether `stop` was called, and is through."""
         return self._stopped
 
-    def _follow(self) -> None:
-        try:
-            while not self._ending.wait(self._interval_s):
-                self._for_each(_Followed.show_what_is_there)
-            self._for_each(_Followed.show_the_rest)
-        finally:
-            for followed in self._followed.values():
-                followed.close()
-
-    def _for_each(self, show: Callable[[_Followed], None]) -> None:
-        for key in sorted(self._followed.keys() - self._problems.keys()):
-            try:
-                show(self._followed[key])
-            except Exception as error:  # noqa: BLE001 - destination and filter are the user's own
-                self._problems[key] = error
+    def _run(self) -> None:
+        self._problems = _follow(self._followed, self._ending, self._interval_s)
 
 
 class _Followed:
     """One file, and how far its lines have been shown."""
 
-    def __init__(self, path: str, header: str, dst: TextIO, shown: Filter) -> None:
+    def __init__(self, path: str, header: str, dst: TextIO, shown: Filter | None) -> None:
         self._path, self._header, self._dst, self._shown = path, header, dst, shown
-        self._descriptor = -1
-        decoder = codecs.getincrementaldecoder(locale.getencoding())("replace")
-        self._decoder = io.IncrementalNewlineDecoder(decoder, translate=True)
-        self._position = 0
-        self._pieces: list[str] = []
+        self._encoding = locale.getencoding()
+        self._file: FileIO | None = None
+        self._rest = b""
         """Of the line that has not ended."""
-        self._length = 0
 
-    def _is_open(self) -> bool:
-        """Whether the file is there. Raises OSError where it cannot be opened."""
-        if self._descriptor < 0:
-            try:
-                self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-            except (FileNotFoundError, NotADirectoryError):
-                return False
-        return True
-
-    def show_what_is_there(self) -> None:
+    def show(self) -> None:
         """Show whole lines, up to where the file ends now: a fast writer does not keep us."""
-        if not self._is_open():
-            return
-        end = os.fstat(self._descriptor).st_size
-        while True:
+        if self._file is None:
             try:
-                block = os.read(self._descriptor, _READ_BYTES)
-            except BlockingIOError:  # It is a pipe.
+                self._file = FileIO(self._path)
+            except (FileNotFoundError, NotADirectoryError):
                 return
-            self._position += len(block)
-            self._take(self._decoder.decode(block))
-            if not block or self._position >= end:
-                return
+        left = os.fstat(self._file.fileno()).st_size - self._file.tell()
+        while left > 0 and (block := self._file.read(min(left, LONGEST_LINE))):
+            left -= len(block)
+            *lines, last = (self._rest + block).splitlines(keepends=True)
+            # Behind a carriage return the rest of the line's end may follow.
+            is_whole = last.endswith(b"\n") or len(last) >= LONGEST_LINE
+            self._rest = b"" if is_whole else last
+            for line in (*lines, last) if is_whole else lines:
+                self._show(line)
 
-    def show_the_rest(self) -> None:
+    def finish(self) -> None:
         """Show all that is there, and a last line that has not ended."""
-        self.show_what_is_there()
-        self._take(self._decoder.decode(b"", final=True))
-        self._show("")
+        self.show()
+        if self._rest:
+            self._show(self._rest)
 
-    def _take(self, text: str) -> None:
-        *ended, rest = text.split("\n")
-        for line in ended:
-            self._show(line + "\n")
-        if rest:
-            self._pieces.append(rest)
-            self._length += len(rest)
-            if self._length >= LONGEST_LINE:
-                self._show("")
-
-    def _show(self, ending: str) -> None:
-        line = "".join((*self._pieces, ending))
-        self._pieces.clear()
-        self._length = 0
-        if line and self._shown(line):
-            self._dst.write(f"{self._header}{line}")
+    def _show(self, line: bytes) -> None:
+        text = line.decode(self._encoding, "replace").replace("\r\n", "\n").replace("\r", "\n")
+        if self._shown is None or self._shown(text):
+            self._dst.write(f"{self._header}{text}")
 
     def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        if self._file is not None:
+            self._file.close()
+
+
+def _follow(
+    files: list[_Followed], finished: threading.Event, interval_s: float
+) -> dict[int, Exception]:
+    """Show what comes until `finished` is set; what went wrong, by the number of the file."""
+    problems: dict[int, Exception] = {}
+
+    def for_each(show: Callable[[_Followed], None]) -> None:
+        for number, file in enumerate(files):
+            if number not in problems:
+                try:
+                    show(file)
+                except Exception as error:  # noqa: BLE001 - destination and filter are the user's
+                    problems[number] = error
+
+    while not finished.wait(max(interval_s, SHORTEST_INTERVAL_S)):
+        for_each(_Followed.show)
+    for_each(_Followed.finish)
+    for file in files:
+        file.close()
+    return problems
