@@ -4,7 +4,7 @@ Rules
 - A timer belongs to a worker and a scope: a second one for the same scope replaces the first,
   and a negative time of expiry gives it back. Times are seconds since 1970.
 - A server waits for the next request or the next expiry, whichever is first, and never longer
-  than `max_interval`, because a queue of somebody else's may know no other way to be left.
+  than `max_interval` and `LONGEST_WAIT_S`: that is how it notices `stop`.
 - A worker that could not be reaped keeps its timers and is tried again `max_interval` later.
 - Nothing that a subclass raises ends the watching.
 
@@ -35,6 +35,8 @@ __all__ = [
     "configure",
     "expires",
 ]
+
+LONGEST_WAIT_S = 0.5
 
 logger = logging.getLogger(__name__)
 
@@ -131,14 +133,9 @@ class TimerServer(ABC):
     def stop(self) -> None:
         """Watch no more. Timers that run out from now on end nobody."""
         self._stopping.set()
-        limit_s = None if self._interrupt() else self._max_interval
         if self._watchdog_thread is not None:
-            self._watchdog_thread.join(limit_s)
+            self._watchdog_thread.join(max(self._max_interval, 2 * LONGEST_WAIT_S))
             self._watchdog_thread = None
-
-    def _interrupt(self) -> bool:
-        """Make a `get` that waits return; False where the queue cannot be told, as here."""
-        return False
 
     def _watchdog_loop(self) -> None:
         while not self._stopping.is_set():
@@ -170,7 +167,8 @@ class TimerServer(ABC):
     def _wait_s(self) -> float:
         every_timer = self.get_expired_timers(math.inf).values()
         wait_s = seconds_to_first(request for timers in every_timer for request in timers)
-        return min(self._max_interval, max(wait_s, self._retry_at - time.time()))
+        wait_s = max(wait_s, self._retry_at - time.time())
+        return min(self._max_interval, LONGEST_WAIT_S, wait_s)
 
     def _reap(self, worker_id: Any, expired: list[TimerRequest]) -> bool:
         scopes = ", ".join(str(request.scope_id) for request in expired)

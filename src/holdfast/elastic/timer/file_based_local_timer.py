@@ -27,7 +27,7 @@ import msgspec
 
 from holdfast.elastic.timer import debug_info_logging
 from holdfast.elastic.timer.api import TimerClient, TimerRequest, seconds_to_first
-from holdfast.elastic.timer.pinned_processes import PinnedProcesses
+from holdfast.elastic.timer.pinned_processes import TimersOfProcesses
 from holdfast.processes.monitoring.file_timer import TimerPipe, make_pipe, read_line, remove_pipe
 from holdfast.runtime.loop import Cancellable, EventLoop
 from holdfast.runtime.thread_calls import ThreadCalls
@@ -138,7 +138,7 @@ def _write(pipe: int, line: bytes) -> None:
 LogEvent = Callable[[str, FileTimerRequest | None], None]
 
 
-class FileTimerServer:
+class FileTimerServer(TimersOfProcesses[FileTimerRequest]):
     """Reads requests from a pipe, which it makes, and ends the workers whose timers ran out.
 
     `log_event` is called with what happens: "watchdog started" and "watchdog stopped" without
@@ -154,14 +154,12 @@ class FileTimerServer:
         daemon: bool = True,
         log_event: LogEvent | None = None,
     ) -> None:
+        super().__init__()
         self._file_path = file_path
         self._run_id = run_id
         self._max_interval = max_interval
         self._daemon = daemon
         self._log_event = log_event or _log_nothing
-        self._timers: dict[tuple[int, str], FileTimerRequest] = {}
-        self._processes = PinnedProcesses()
-        self._request_count = 0
         self._watchdog_thread: threading.Thread | None = None
         self._is_ending = False
         self._wake: Cancellable | None = None
@@ -247,10 +245,7 @@ class FileTimerServer:
         if self._is_ending:
             return  # In this very turn of the loop.
         self._busy_since = time.time()
-        requests = [request for line in self._pipe.lines() if (request := _parsed(line))]
-        self.clear_timers(self._processes.ended())
-        self.register_timers(requests)
-        self._processes.keep_only({pid for pid, _ in self._timers})
+        self._take_in([request for line in self._pipe.lines() if (request := _parsed(line))])
         self._reap_expired()
         self._wait_for_first()
         self._busy_since = None
@@ -261,29 +256,9 @@ class FileTimerServer:
         wait_s = min(seconds_to_first(self._timers.values()), LONGEST_WAIT_S)
         self._wake = self._loop.call_later(wait_s, self._turn) if self._timers else None
 
-    def register_timers(self, timer_requests: list[FileTimerRequest]) -> None:
-        """Note timers taken and given back."""
-        for request in timer_requests:
-            self._request_count += 1
-            key = (request.worker_pid, request.scope_id)
-            if request.expiration_time < 0:
-                self._timers.pop(key, None)
-            else:
-                self._timers[key] = request
-
     def clear_timers(self, worker_pids: set[int]) -> None:
         """Forget all timers of these processes."""
-        for pid, scope_id in list(self._timers):
-            if pid in worker_pids:
-                del self._timers[pid, scope_id]
-
-    def get_expired_timers(self, deadline: float) -> dict[int, list[FileTimerRequest]]:
-        """The timers that run out at `deadline` or before, by process."""
-        expired: dict[int, list[FileTimerRequest]] = {}
-        for request in self._timers.values():
-            if request.expiration_time <= deadline:
-                expired.setdefault(request.worker_pid, []).append(request)
-        return expired
+        self._forget(worker_pids)
 
     def _reap_expired(self) -> None:
         expired = self.get_expired_timers(time.time())

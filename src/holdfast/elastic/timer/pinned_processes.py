@@ -1,4 +1,4 @@
-"""The processes that timers may end: the very ones that asked, and nobody else.
+"""The timers of processes, and the processes that they may end: those that asked, and no others.
 
 Rules
 - A process is pinned when it takes its first timer. A number that has since been given to
@@ -14,9 +14,48 @@ import os
 import select
 import signal
 import weakref
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from holdfast.elastic.timer.api import TimerRequest
 
 GONE = -1
+R = TypeVar("R", bound=TimerRequest)
 logger = logging.getLogger(__name__)
+
+
+class TimersOfProcesses(Generic[R]):
+    """The part of a server that both have: timers by process and scope, and the processes."""
+
+    def __init__(self) -> None:
+        self._timers: dict[tuple[int, str], R] = {}
+        self._processes = PinnedProcesses()
+
+    def register_timers(self, timer_requests: list[R]) -> None:
+        """Note timers taken and given back."""
+        for request in timer_requests:
+            key = (request.worker_id, request.scope_id)
+            if request.expiration_time < 0:
+                self._timers.pop(key, None)
+            else:
+                self._timers[key] = request
+
+    def get_expired_timers(self, deadline: float) -> dict[int, list[R]]:
+        """The timers that run out at `deadline` or before, by process."""
+        expired: dict[int, list[R]] = {}
+        for request in self._timers.values():
+            if request.expiration_time <= deadline:
+                expired.setdefault(request.worker_id, []).append(request)
+        return expired
+
+    def _forget(self, pids: set[int]) -> None:
+        self._timers = {key: one for key, one in self._timers.items() if key[0] not in pids}
+
+    def _take_in(self, timer_requests: Sequence[R]) -> None:
+        """Note what was read. A process that has ended since has no timers any more."""
+        self._forget(self._processes.ended())
+        self.register_timers(list(timer_requests))
+        self._processes.keep_only({pid for pid, _ in self._timers})
 
 
 class PinnedProcesses:
@@ -70,14 +109,6 @@ class PinnedProcesses:
             logger.error("Process %s cannot be ended: %s", pid, error.strerror)
             return False
         return True
-
-    def wait_for_end(self, pid: int, timeout_s: float) -> None:
-        """Wait for the end of one that is pinned, that long at most."""
-        pinned = self._pinned.get(pid, GONE)
-        if pinned != GONE:
-            poll = select.poll()
-            poll.register(pinned, select.POLLIN)
-            poll.poll(timeout_s * 1000)
 
     def close(self) -> None:
         """Let go of all of them."""
