@@ -16,8 +16,7 @@ from typing import Any
 
 from holdfast.core.policy.config import DEFAULT_SIGNALS, STATIC_BACKEND, Timeouts
 from holdfast.elastic import events, metrics
-from holdfast.elastic.agent.server import handler_calls
-from holdfast.elastic.agent.server.api import RunResult, WorkerSpec
+from holdfast.elastic.agent.server.api import RunResult, WorkerSpec, tell
 from holdfast.elastic.agent.server.health_check_server import HealthCheckServer
 from holdfast.elastic.agent.server.local_elastic_agent import (
     TORCHELASTIC_HEALTH_CHECK_PORT,
@@ -158,7 +157,7 @@ def _run(
         if closes_rendezvous:
             spec.rdzv_handler.shutdown()
         else:  # This process may live on, and its workers do not.
-            handler_calls.tell(spec.rdzv_handler, "leave")
+            tell(spec.rdzv_handler, "leave")
 
 
 def _values(result: RunResult, name: str) -> dict[int, Any]:

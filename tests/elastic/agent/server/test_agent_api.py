@@ -19,9 +19,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from holdfast.elastic.agent.server import handler_calls
-from holdfast.elastic.multiprocessing import signals
-
 from ....waiting import until
 from ... import agents_of_threads as threads
 
@@ -408,96 +405,6 @@ def test_workers_that_stay_unhealthy_have_failed(ours: Library) -> None:
     result = one.run()
     assert result.is_failed()
     assert (one.attempts, one._remaining_restarts) == (2, 0)
-
-
-# --- news, before the interval is over ----------------------------------------------------
-
-
-def test_a_subclass_may_say_that_there_is_news(ours: Library) -> None:
-    one = agent(ours, rank_of, Meeting(), monitor_interval=LONG_S, local_world_size=1)
-    start = one._start_workers
-
-    def telling_of_the_end(group: Any) -> Any:
-        ids = start(group)
-        for future in one._running.values():
-            future.add_done_callback(lambda done: one._news.set())
-        return ids
-
-    one._start_workers = telling_of_the_end
-    assert not one.run().is_failed()
-
-
-@pytest.fixture
-def quick_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads that are not needed any more notice soon."""
-    monkeypatch.setattr(handler_calls, "LOOK_UP_S", 0.01)
-
-
-def telling(of: Library, meeting: Any) -> Any:
-    """A handler that can tell of changes."""
-
-    class Telling(type(handler(of, meeting))):  # type: ignore[misc]
-        def wait_for_change(self, timeout: float) -> bool:
-            with meeting.changed:
-                return bool(meeting.changed.wait_for(lambda: meeting.waiting > 0, timeout))
-
-    return Telling()
-
-
-@pytest.mark.usefixtures("quick_end")
-def test_a_handler_that_tells_of_changes_is_heard_at_once(ours: Library) -> None:
-    meeting = Meeting(1)
-    first = agent(
-        ours,
-        until_two_agents,
-        meeting,
-        monitor_interval=LONG_S,
-        rdzv_handler=telling(ours, meeting),
-    )
-    thread = threading.Thread(target=first.run)
-    thread.start()
-    until(lambda: first._worker_group.state == ours.agent.WorkerState.HEALTHY)
-    meeting.size = 2
-    second = agent(ours, until_two_agents, meeting)
-    running = threading.Thread(target=second.run)
-    running.start()
-    until(lambda: first.attempts == 2)
-    # Whoever is done is not told: it is the interval at which this handler would be asked.
-    until(lambda: all(worker.done() for worker in first._running.values()))
-    first._news.set()
-    for one in (thread, running):
-        one.join(threads.DEADLINE_S)
-        assert not one.is_alive()
-
-
-@pytest.mark.usefixtures("quick_end")
-def test_a_watch_ends_soon_after_it_is_stopped(ours: Library) -> None:
-    one = agent(ours, rank_of, Meeting(), rdzv_handler=telling(ours, Meeting()))
-    one.run()
-    until(lambda: all(other.name != "holdfast watch" for other in threading.enumerate()))
-
-
-@pytest.mark.usefixtures("quick_end")
-def test_a_signal_while_the_agent_begins_to_listen_leaves_no_watch(
-    ours: Library, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Interrupted(handler_calls.NewsWatch):
-        def __init__(self, listen: Any, news: threading.Event) -> None:
-            super().__init__(listen, news)
-            os.kill(os.getpid(), signal.SIGUSR1)
-
-    monkeypatch.setattr(handler_calls, "NewsWatch", Interrupted)
-    monkeypatch.setenv(signals.VARIABLE, "SIGUSR1")
-    before = signal.getsignal(signal.SIGUSR1)
-    signals.raise_on_signals()
-    try:
-        one = agent(ours, until_stopped, Meeting(), rdzv_handler=telling(ours, Meeting()))
-        with pytest.raises(ours.multiprocessing.SignalException):
-            one.run()
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-    assert one.shutdowns == [(signal.SIGUSR1, {"timeout": 7})]
-    until(lambda: all(other.name != "holdfast watch" for other in threading.enumerate()))
 
 
 def told(of: Library, meeting: Meeting, problem: Exception | None = None) -> Any:

@@ -26,7 +26,7 @@ import pytest
 
 from holdfast.elastic import launcher, metrics
 from holdfast.elastic.agent import server
-from holdfast.elastic.agent.server import api, local_elastic_agent, stuck_workers
+from holdfast.elastic.agent.server import api, local_elastic_agent
 from holdfast.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from holdfast.elastic.launcher import LaunchConfig, elastic_launch
 from holdfast.elastic.multiprocessing import DefaultLogsSpecs, RunProcsResult, SignalException, Std
@@ -521,7 +521,7 @@ def test_workers_that_are_not_those_that_were_started_are_an_error(
 def test_a_worker_that_no_signal_reaches_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stuck_workers.process_state, "read_proc_state", lambda pid: "D")
+    monkeypatch.setattr(local_elastic_agent.process_state, "read_proc_state", lambda pid: "D")
     one = agent(
         time.sleep,
         tmp_path,
