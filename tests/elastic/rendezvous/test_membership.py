@@ -18,12 +18,12 @@ from msgspec.structs import replace
 
 from holdfast.core.policy import timing
 from holdfast.core.policy.config import JobConfig, Leases, Rendezvous
-from holdfast.elastic.rendezvous.membership import Membership, NotMet
-from holdfast.elastic.rendezvous.settings import (
+from holdfast.elastic.rendezvous.dynamic_rendezvous import (
     RendezvousSettings,
     RendezvousTimeout,
     job_config,
 )
+from holdfast.elastic.rendezvous.membership import Membership, NotMet
 
 DEADLINE_S = 60.0
 

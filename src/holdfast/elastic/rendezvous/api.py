@@ -115,6 +115,8 @@ def _own_name() -> str:
 class RendezvousInfo:
     """The result of a rendezvous: this node's rank among how many, and a store they share."""
 
+    __slots__ = ("bootstrap_store_info", "rank", "round", "store", "world_size")
+
     def __init__(
         self,
         store: Any,
@@ -122,32 +124,15 @@ class RendezvousInfo:
         world_size: int,
         bootstrap_store_info: RendezvousStoreInfo | None,
     ) -> None:
-        self._store = store
-        self._rank = rank
-        self._world_size = world_size
-        self._bootstrap_store_info = bootstrap_store_info
+        self.store = store
+        """The store of the agents: ours, PyTorch's, or the handler's own."""
+        self.rank = rank
+        self.world_size = world_size
+        """The number of nodes that have met."""
+        self.bootstrap_store_info = bootstrap_store_info
+        """The address of the workers' own store."""
         self.round: int | None = None
         """The number of the round, from a handler that has one; workers get it."""
-
-    @property
-    def store(self) -> Any:
-        """The store of the agents: ours, PyTorch's, or the handler's own."""
-        return self._store
-
-    @property
-    def rank(self) -> int:
-        """The rank of this node."""
-        return self._rank
-
-    @property
-    def world_size(self) -> int:
-        """The number of nodes that have met."""
-        return self._world_size
-
-    @property
-    def bootstrap_store_info(self) -> RendezvousStoreInfo | None:
-        """The address of the workers' own store."""
-        return self._bootstrap_store_info
 
 
 class RendezvousHandler(ABC):
