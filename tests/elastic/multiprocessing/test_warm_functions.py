@@ -684,7 +684,7 @@ def test_closing_while_it_is_prepared_leaves_nothing(program: Program) -> None:
         import slow, threading
         def nothing(): pass
         if __name__ == "__main__":
-            from holdfast.elastic.multiprocessing.context import MultiprocessContext
+            from holdfast.elastic.multiprocessing.api import MultiprocessContext
             context = MultiprocessContext("fn", nothing, {0: ()}, {0: {}}, "spawn",
                                           DefaultLogsSpecs())
             thread = threading.Thread(target=context.start)
@@ -717,7 +717,7 @@ def test_one_that_is_told_to_end_before_it_is_there_ends(program: Program) -> No
         import slow_to_fork, threading
         def stay(): time.sleep(600)
         if __name__ == "__main__":
-            from holdfast.elastic.multiprocessing.context import MultiprocessContext
+            from holdfast.elastic.multiprocessing.api import MultiprocessContext
             context = MultiprocessContext("fn", stay, {0: (), 1: ()}, {0: {}, 1: {}}, "spawn",
                                           DefaultLogsSpecs())
             def close():

@@ -45,8 +45,8 @@ from holdfast.elastic.agent.server.health_check_server import (
 from holdfast.elastic.agent.server.worker_environment import of_workers
 from holdfast.elastic.metrics import prof
 from holdfast.elastic.multiprocessing import PContext, start_processes
+from holdfast.elastic.multiprocessing.api import held_back
 from holdfast.elastic.multiprocessing.errors import ProcessFailure
-from holdfast.elastic.multiprocessing.signals import held_back
 from holdfast.elastic.utils import macros, process_state
 from holdfast.elastic.utils.logging import get_logger
 
