@@ -22,7 +22,7 @@ import pytest
 
 from holdfast.elastic import timer
 from holdfast.elastic.timer import file_based_local_timer as file_timer
-from holdfast.elastic.timer.pinned_processes import PinnedProcesses, is_endable
+from holdfast.elastic.timer.local_timer import PinnedProcesses, is_endable
 from holdfast.processes.monitoring.file_timer import TimerPipe
 
 from ...waiting import DEADLINE_S, until

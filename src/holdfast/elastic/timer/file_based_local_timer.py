@@ -27,7 +27,7 @@ import msgspec
 
 from holdfast.elastic.timer import debug_info_logging
 from holdfast.elastic.timer.api import TimerClient, TimerRequest, seconds_to_first
-from holdfast.elastic.timer.pinned_processes import TimersOfProcesses
+from holdfast.elastic.timer.local_timer import TimersOfProcesses
 from holdfast.processes.monitoring.file_timer import TimerPipe, make_pipe, read_line, remove_pipe
 from holdfast.runtime.loop import Cancellable, EventLoop
 from holdfast.runtime.thread_calls import ThreadCalls
