@@ -60,9 +60,9 @@ def test_a_sign_of_life_in_time_is_200() -> None:
 def test_after_an_error_no_probe_is_left_waiting() -> None:
     server = started(now)
     port = server.port
-    assert server._serving is not None
-    server._serving._calls.put(int, "planted")
-    server._serving._thread.join(DEADLINE_S)
+    assert server._thread is not None
+    server._calls.put(int, "planted")
+    server._thread.join(DEADLINE_S)
     with pytest.raises(ConnectionRefusedError):
         probe(port)
     server.stop()

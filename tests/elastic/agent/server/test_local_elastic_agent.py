@@ -656,27 +656,6 @@ def test_a_run_without_an_id_gets_one(tmp_path: Path, backend: list[Any]) -> Non
     assert backend[0].parameters.run_id == configs[0].run_id
 
 
-def test_health_is_told_while_the_handler_is_made(
-    tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found: list[int] = []
-
-    def create(parameters: Any) -> Any:
-        found.append(health(port))
-        if parameters.run_id == "never":
-            raise KeyError("never")
-        return handler(library(OURS), Meeting())
-
-    monkeypatch.setitem(rendezvous_handler_registry._registry, "memory", create)
-    values = elastic_launch(config(tmp_path), health)(port)
-    assert found == [200]
-    assert set(values.values()) == {200}
-    assert health(port) == 0
-    with pytest.raises(KeyError):
-        elastic_launch(config(tmp_path, run_id="never"), echo)("foo")
-    assert health(port) == 0
-
-
 @pytest.mark.parametrize(
     "prefix", ["holdfast.elastic", pytest.param("torch.distributed", marks=pytest.mark.torch)]
 )

@@ -47,13 +47,14 @@ from dataclasses import replace
 from typing import Any
 
 import holdfast.elastic.utils.store as store_util
-from holdfast.elastic.agent.server import rank_assignment
 from holdfast.elastic.agent.server.worker_group import (
+    RoleInstanceInfo,
     RunResult,
     Worker,
     WorkerGroup,
     WorkerSpec,
     WorkerState,
+    assigned_workers,
 )
 from holdfast.elastic.events import Event, EventMetadataValue, EventSource, record
 from holdfast.elastic.metrics import prof, put_metric
@@ -80,7 +81,7 @@ STORE_LOSSES_MAX = 3
 
 # The names by which agents of others hold on to them.
 _TERMINAL_STATE_SYNC_ID = EXIT_BARRIER
-_RoleInstanceInfo = rank_assignment.RoleInstanceInfo
+_RoleInstanceInfo = RoleInstanceInfo
 
 logger = get_logger(__name__)
 
@@ -189,8 +190,8 @@ class SimpleElasticAgent(ElasticAgent):
     def _assign_worker_ranks(
         self, store: Any, group_rank: int, group_world_size: int, spec: WorkerSpec
     ) -> list[Worker]:
-        """Agree with the other agents on who has which ranks (see `rank_assignment`)."""
-        return rank_assignment.workers_of(store, group_rank, group_world_size, spec)
+        """Agree with the other agents on who has which ranks (see `worker_group`)."""
+        return assigned_workers(store, group_rank, group_world_size, spec)
 
     @prof
     def _initialize_workers(self, worker_group: WorkerGroup) -> None:

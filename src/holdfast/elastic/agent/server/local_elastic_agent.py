@@ -42,7 +42,7 @@ from holdfast.elastic.agent.server.health_check_server import (
     HealthCheckServer,
     create_healthcheck_server,
 )
-from holdfast.elastic.agent.server.worker_environment import of_workers
+from holdfast.elastic.agent.server.worker_group import variables_of
 from holdfast.elastic.metrics import prof
 from holdfast.elastic.multiprocessing import PContext, start_processes
 from holdfast.elastic.multiprocessing.api import held_back
@@ -124,7 +124,7 @@ class LocalElasticAgent(SimpleElasticAgent):
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         spec = worker_group.spec
         restart_count = spec.max_restarts - self._remaining_restarts
-        envs = of_workers(worker_group, restart_count, self._round)
+        envs = variables_of(worker_group, restart_count, self._round)
         ranks = [worker.local_rank for worker in worker_group.workers]
         with held_back():  # `Thread.start` makes a KeyError of what a signal raises in it.
             self._setup_local_watchdog(envs)
@@ -301,16 +301,6 @@ class LocalElasticAgent(SimpleElasticAgent):
 
 def _is_asleep(pid: int) -> bool:
     return process_state.is_uninterruptible_state(process_state.read_proc_state(pid))
-
-
-class AliveCallback:
-    """Tells the last sign of life: now, until there is somebody to ask."""
-
-    def __init__(self) -> None:
-        self.delegate = time.time
-
-    def __call__(self) -> int:
-        return int(self.delegate())
 
 
 def started_health_check(alive_callback: Any, port: str) -> HealthCheckServer | None:
