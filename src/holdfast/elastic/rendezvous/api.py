@@ -33,6 +33,8 @@ __all__ = [
     "rendezvous_handler_registry",
 ]
 
+HANDLER_GROUP = "torchrun.handlers"
+"""Entry points of packages: functions that return a maker of handlers."""
 _YES = frozenset({"1", "true", "t", "yes", "y"})
 _NO = frozenset({"0", "false", "f", "no", "n"})
 
@@ -235,14 +237,13 @@ RendezvousHandlerCreator = Callable[[RendezvousParameters], RendezvousHandler]
 class RendezvousHandlerRegistry:
     """Makers of handlers, by the name of the backend.
 
-    `find_elsewhere` is asked for a name that nobody registered, and may return a maker.
+    For a name that nobody registered, installed packages are asked: see `HANDLER_GROUP`. A package
+    is loaded when its handler is asked for, and not before. One that cannot be loaded is no concern
+    of those who ask for another.
     """
 
-    def __init__(
-        self, find_elsewhere: Callable[[str], RendezvousHandlerCreator | None] | None = None
-    ) -> None:
+    def __init__(self) -> None:
         self._registry: dict[str, RendezvousHandlerCreator] = {}
-        self._find_elsewhere = find_elsewhere
 
     def register(self, backend: str, creator: RendezvousHandlerCreator) -> None:
         """Register a maker; ValueError for an empty name, or one that another maker has."""
@@ -256,8 +257,8 @@ class RendezvousHandlerRegistry:
     def create_handler(self, params: RendezvousParameters) -> RendezvousHandler:
         """Make a handler.
 
-        ValueError if nobody registered the backend; RuntimeError if its handler says that it is
-        of another backend.
+        ValueError if nobody registered the backend, or its package cannot be loaded; RuntimeError
+        if its handler says that it is of another backend.
         """
         handler = self._creator(params.backend)(params)
         named = handler.get_backend()
@@ -266,20 +267,27 @@ class RendezvousHandlerRegistry:
         return handler
 
     def _creator(self, backend: str) -> RendezvousHandlerCreator:
-        creator = self._registry.get(backend)
-        if creator is None and self._find_elsewhere is not None:
-            creator = self._find_elsewhere(backend)
+        creator = self._registry.get(backend) or _installed_creator(backend)
         if creator is None:
             known = ", ".join(sorted(self._registry)) or "none"
             raise ValueError(f"no backend is registered as {backend!r}; registered: {known}")
         return self._registry.setdefault(backend, creator)
 
 
-def _offered(backend: str) -> RendezvousHandlerCreator | None:
-    from holdfast.elastic.rendezvous.registry import installed_creator, own_creator
+def _installed_creator(backend: str) -> RendezvousHandlerCreator | None:
+    """The maker of handlers that an installed package offers under this name, if any."""
+    from importlib.metadata import entry_points
 
-    return own_creator(backend) or installed_creator(backend)
+    for offer in entry_points(group=HANDLER_GROUP, name=backend):
+        try:
+            creator: RendezvousHandlerCreator = offer.load()()
+        except Exception as error:
+            raise ValueError(
+                f"the backend {backend!r} of {offer.value} cannot be loaded: {error}"
+            ) from error
+        return creator
+    return None
 
 
-rendezvous_handler_registry = RendezvousHandlerRegistry(_offered)
-"""The one for the process: what was registered here, our own, and what packages install."""
+rendezvous_handler_registry = RendezvousHandlerRegistry()
+"""The one for the process."""

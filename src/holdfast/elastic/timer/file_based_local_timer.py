@@ -29,8 +29,6 @@ from holdfast.elastic.timer import debug_info_logging
 from holdfast.elastic.timer.api import TimerClient, TimerRequest, seconds_to_first
 from holdfast.elastic.timer.local_timer import TimersOfProcesses
 from holdfast.processes.monitoring.file_timer import TimerPipe, make_pipe, read_line, remove_pipe
-from holdfast.runtime.loop import Cancellable, EventLoop
-from holdfast.runtime.thread_calls import ThreadCalls
 
 __all__ = ["FileTimerClient", "FileTimerRequest", "FileTimerServer"]
 
@@ -161,8 +159,7 @@ class FileTimerServer(TimersOfProcesses[FileTimerRequest]):
         self._daemon = daemon
         self._log_event = log_event or _log_nothing
         self._watchdog_thread: threading.Thread | None = None
-        self._is_ending = False
-        self._wake: Cancellable | None = None
+        self._drains = False
         self._busy_since: float | None = None
         """When the present turn of the watchdog began; None while it waits for its next."""
         make_pipe(file_path)
@@ -179,9 +176,8 @@ class FileTimerServer(TimersOfProcesses[FileTimerRequest]):
             return
         if not os.path.exists(self._file_path):
             make_pipe(self._file_path)
-        self._pipe, self._loop = TimerPipe(self._file_path), EventLoop()
-        self._calls = ThreadCalls(self._loop)
-        self._busy_since, self._is_ending = None, False
+        self._pipe, self._bell = TimerPipe(self._file_path), os.eventfd(0)
+        self._busy_since = None
         self._watchdog_thread = threading.Thread(
             target=self._watchdog_loop, name=type(self).__name__, daemon=self._daemon
         )
@@ -199,9 +195,11 @@ class FileTimerServer(TimersOfProcesses[FileTimerRequest]):
 
     def _end(self, drain: bool) -> None:
         if self._watchdog_thread is not None:
-            self._calls.put(self._stop, drain)
+            self._drains = drain
+            os.eventfd_write(self._bell, 1)
             self._watchdog_thread.join()
             self._watchdog_thread = None
+            os.close(self._bell)
         remove_pipe(self._file_path)
 
     def get_last_progress_time(self) -> int:
@@ -224,37 +222,31 @@ class FileTimerServer(TimersOfProcesses[FileTimerRequest]):
     # What it does.
 
     def _watchdog_loop(self) -> None:
+        poll = select.poll()
+        poll.register(self._pipe.descriptor, select.POLLIN)
+        poll.register(self._bell, select.POLLIN)
         try:
-            self._loop.add_reader(self._pipe.descriptor, self._turn)
-            self._wait_for_first()
-            self._loop.run_until(lambda: self._is_ending)
+            while self._bell not in dict(poll.poll(self._wait_ms())):
+                self._turn()
+            if self._drains:
+                self._turn()
         finally:
             self._busy_since = time.time()
             self._processes.close()
             self._pipe.close()
-            self._calls.close()
-            self._loop.close()
 
-    def _stop(self, drain: bool) -> None:
-        if drain:
-            self._turn()
-        self._is_ending = True
+    def _wait_ms(self) -> float | None:
+        """Until the first timer runs out; None without timers."""
+        if not self._timers:
+            return None
+        return 1000 * min(seconds_to_first(self._timers.values()), LONGEST_WAIT_S)
 
     def _turn(self) -> None:
-        """Take what is in the pipe now, end the processes that are due, and wait for the next."""
-        if self._is_ending:
-            return  # In this very turn of the loop.
+        """Take what is in the pipe now, and end the processes that are due."""
         self._busy_since = time.time()
         self._take_in([request for line in self._pipe.lines() if (request := _parsed(line))])
         self._reap_expired()
-        self._wait_for_first()
         self._busy_since = None
-
-    def _wait_for_first(self) -> None:
-        if self._wake is not None:
-            self._wake.cancel()
-        wait_s = min(seconds_to_first(self._timers.values()), LONGEST_WAIT_S)
-        self._wake = self._loop.call_later(wait_s, self._turn) if self._timers else None
 
     def clear_timers(self, worker_pids: set[int]) -> None:
         """Forget all timers of these processes."""
