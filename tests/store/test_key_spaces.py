@@ -224,30 +224,6 @@ def test_adding_at_once_loses_nothing(
     assert sorted(future.result(DEADLINE_S) for future in sums) == list(range(1, 201))
 
 
-def test_those_who_arrive_wait_until_as_many_have_as_were_expected(
-    served: Served, store: CoordinatorStore, threads: ThreadPoolExecutor
-) -> None:
-    counted = threads.submit(served.store().get, "n")
-    arrived = [threads.submit(served.store()._arrive, "n", 3, "all", "here") for _ in range(2)]
-    assert counted.result(DEADLINE_S) in (b"1", b"2")
-    deadline = time.monotonic() + DEADLINE_S
-    while store.get("n") != b"2":
-        assert time.monotonic() < deadline, "they do not come"
-        time.sleep(0.005)
-    assert not any(one.done() for one in arrived)
-    store._arrive("n", 3, "all", "here")
-    for one in arrived:
-        one.result(DEADLINE_S)
-    assert store.multi_get(["n", "all"]) == [b"3", b"here"]
-    store._arrive("n", 3, "all", "here")  # One too many waits for nothing.
-
-
-def test_one_who_arrived_alone_is_told_that_the_others_did_not(store: CoordinatorStore) -> None:
-    store._timeout_s = 0.05
-    with pytest.raises(StoreTimeoutError, match=r"all was not set within 0\.05 s"):
-        store._arrive("n", 2, "all", "here")
-
-
 def test_check_is_about_now(store: CoordinatorStore) -> None:
     store.set("a", "")
     assert store.check(["a"])

@@ -241,14 +241,6 @@ class CoordinatorStore:
         """Add to a number, which is 0 if it is not there; the sum."""
         return self._ask(messages.Number, messages.Add(key, value)).number
 
-    def _arrive(self, counter: str, size: int, key: str, value: Value) -> None:
-        """Add 1 to a number, and return when the client that reaches `size` has set the key.
-
-        Nothing more is asked after the count: the server may be gone once all were counted.
-        """
-        request = messages.Arrive(counter, size, key, _bytes(value))
-        self._wait_for(messages.Done, request, [key])
-
     def append(self, key: str, value: Value) -> None:
         self._ask(messages.Number, messages.Append(key, _bytes(value)))
 
@@ -306,7 +298,7 @@ class CoordinatorStore:
     def _wait_for(
         self,
         kind: type[A],
-        request: messages.Get | messages.WaitForKeys | messages.Arrive,
+        request: messages.Get | messages.WaitForKeys,
         keys: Sequence[str],
         timeout_s: float | None = None,
     ) -> A:

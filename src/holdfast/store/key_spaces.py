@@ -138,7 +138,7 @@ class KeySpaces:
         try:
             answer = _do(space, request)
             if answer is None:
-                assert isinstance(request, messages.Get | messages.WaitForKeys | messages.Arrive)
+                assert isinstance(request, messages.Get | messages.WaitForKeys)
                 is_get = isinstance(request, messages.Get)
                 waiter = Waiter(connection, request.keys, is_get, space.deletions)
                 space.waiting.begin(waiter, space.values)
@@ -146,7 +146,7 @@ class KeySpaces:
             answer = messages.NotDone(str(refusal))
         if answer is not None:
             _answer(connection, answer)
-        # Even of a request that waits or could not be done in full, a part may have been.
+        # Even of a request that could not be done in full, a part may have been.
         _wake(space, request)
 
 
@@ -179,10 +179,6 @@ def _do(space: Space, request: messages.AnyRequest) -> messages.Answer | None:
             return messages.Number(int(all(key in space.values for key in keys)))
         case messages.Add(key, amount):
             return messages.Number(_add(space, key, amount))
-        case messages.Arrive(counter, size, key, value):
-            if _add(space, counter, 1) == size:
-                space.put(key, value)
-            return _DONE if key in space.values else None
         case messages.Append(key, value):
             space.put(key, space.values.get(key, b"") + value)
             return messages.Number(len(space.values[key]))
@@ -227,8 +223,6 @@ def _wake(space: Space, request: messages.AnyRequest) -> None:
             keys = [key for key, _ in pairs]
         case messages.Add(key) | messages.Append(key) | messages.CompareSet(key):
             keys = [key]
-        case messages.Arrive(counter=counter, key=key):
-            keys = [counter, key]
         case _:
             return
     for key in keys:

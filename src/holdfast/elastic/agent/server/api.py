@@ -331,6 +331,8 @@ class SimpleElasticAgent(ElasticAgent):
             )
         except SignalException:
             raise
+        except StoreOverError:
+            pass  # The others were done as well: the job is over, and its keys are gone with it.
         except Exception as error:  # noqa: BLE001 - the store is anybody's code
             logger.warning("no longer waiting for the other agents: %s", error)
         finally:
@@ -344,7 +346,7 @@ class SimpleElasticAgent(ElasticAgent):
         return self._construct_event("FAILED", EventSource.AGENT, raw_error=trace)
 
     def get_event_succeeded(self) -> Event:
-        """The agent did its work, whatever came of the workers."""
+        """The agent did its work, whether or not the workers succeeded."""
         return self._construct_event("SUCCEEDED", EventSource.AGENT)
 
     @contextmanager
@@ -439,7 +441,7 @@ class SimpleElasticAgent(ElasticAgent):
                 put_metric(f"workers.{spec.role}.run_{outcome}_{retries}_retries", int(is_it))
 
     def _record_flakiness_metric(self, is_failed: bool = False) -> None:
-        """In percent: all of it for a failed run, else the share of the restarts that was used."""
+        """Put the flakiness in percent: 100 for a failed run, else the share of restarts used."""
         spec = self._worker_group.spec
         left = 0.0 if is_failed else 100.0 * (self._remaining_restarts + 1)
         flakiness = int(100.0 - left / (spec.max_restarts + 1))
