@@ -477,7 +477,7 @@ class PContext(ABC):
 
     @abstractmethod
     def _failed(self, before: Collection[int]) -> Iterator[Exit]:
-        """Those that count as failures; `before` had failed when the others were told to end."""
+        """Processes that count as failures; `before` had failed before the others were stopped."""
 
     @abstractmethod
     def _return_value(self, local_rank: int) -> Any:
@@ -555,7 +555,7 @@ class PContext(ABC):
         )
 
     def _name_of(self, local_rank: int) -> str:
-        """By which the spawner knows it."""
+        """The name of the process for the spawner."""
         return f"{self.name}:{local_rank}"
 
     def _environment(self, local_rank: int) -> dict[str, str]:
@@ -593,7 +593,7 @@ class SubprocessContext(PContext):
         return calls.new_spawner()
 
     def _failed(self, before: Collection[int]) -> Iterator[Exit]:
-        """All that did not end with 0, those that were told to end among them."""
+        """All processes that did not end with 0, including those that were stopped."""
         return (ended for ended in self._started.exits.values() if ended.code)
 
     def _return_value(self, local_rank: int) -> None:
@@ -672,9 +672,9 @@ class MultiprocessContext(PContext):
         starts.append(start)
         start.ends = calls.reply_pair()
         title, call = self._title(local_rank), self._call(local_rank)
-        shipment = calls.ship(title, call, start.ends[1], self.start_method)
-        start.given, start.cargo = shipment.descriptors, shipment.cargo
-        request.argv, request.keep = shipment.command, shipment.numbers
+        command, given, start.cargo = calls.ship(title, call, start.ends[1], self.start_method)
+        start.given, request.keep = tuple(given.values()), tuple(given)
+        request.argv = command
 
     def _call(self, local_rank: int) -> calls.FunctionCall:
         return calls.FunctionCall(self.entrypoint, self.args[local_rank], self.envs[local_rank])
@@ -683,7 +683,7 @@ class MultiprocessContext(PContext):
         return f"{self.name}{local_rank}"
 
     def _failed(self, before: Collection[int]) -> Iterator[Exit]:
-        """Those that failed by themselves; if none did, those that were made to."""
+        """Processes that failed by themselves; if none did, those that failed when stopped."""
         failed = [ended for ended in self._started.exits.values() if ended.code]
         by_themselves = [ended for ended in failed if ended.local_rank in before]
         return iter(by_themselves or failed)

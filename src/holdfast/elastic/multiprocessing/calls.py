@@ -97,18 +97,6 @@ def carry_out_pickled(pickled: bytes, reply: int) -> None:
 # On the way to it.
 
 
-class Shipment(Struct, frozen=True):
-    """A call on its way to a fresh interpreter."""
-
-    command: list[str]
-    descriptors: tuple[int, ...]
-    """Descriptors for the process. They belong to the call, and must be open until it has them."""
-    numbers: tuple[int, ...]
-    """Their numbers there."""
-    cargo: bytes
-    """The first bytes on its socket."""
-
-
 class _Descriptor:
     """A descriptor in a pickle: the process has it under the same number."""
 
@@ -152,10 +140,14 @@ def process_object(method: str, name: str, call: FunctionCall, reply: int) -> Ba
     return made
 
 
-def ship(name: str, call: FunctionCall, reply: socket.socket, method: str = "spawn") -> Shipment:
+def ship(
+    name: str, call: FunctionCall, reply: socket.socket, method: str = "spawn"
+) -> tuple[list[str], dict[int, int], bytes]:
     """Pack a call for `multiprocessing.spawn.spawn_main`, which takes one of `forkserver` as well.
 
-    The process then has that start method itself.
+    Returns the command; descriptors for the process by their numbers there, which belong to the
+    call and must be open until the process has them; and the first bytes on its socket. The process
+    then has that start method itself.
 
     `reply` is the worker's end of its socket, under two numbers there: `spawn_main` closes the
     one it has read from. It stays the caller's to close. Raises what pickling raises.
@@ -168,12 +160,8 @@ def ship(name: str, call: FunctionCall, reply: socket.socket, method: str = "spa
             packing.duplicate_for_child(tracker)
         made = process_object(method, name, call, reply.fileno())
         cargo = _packed(made, call, reply.fileno(), packing)
-        return Shipment(
-            command=private_names.spawn_command(tracker, read_from.fileno()),
-            descriptors=tuple(packing.descriptors.values()),
-            numbers=tuple(packing.descriptors),
-            cargo=cargo,
-        )
+        command = private_names.spawn_command(tracker, read_from.fileno())
+        return command, packing.descriptors, cargo
 
 
 def _packed(made: BaseProcess, call: FunctionCall, reply: int, packing: _Packing) -> bytes:
@@ -216,7 +204,7 @@ def _by_value(call: FunctionCall) -> bytes:
 
 
 _starting = threading.Lock()
-"""Else a spawner could inherit another's socket, and hold it open after that one's end."""
+"""Held while a spawner starts: it could inherit another's socket, and keep it open."""
 _not_for_forks: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 _own_fork: list[tuple[int, socket.socket]] = []
 """The thread that forks a spawner, and the one socket that the spawner is to have."""
@@ -339,7 +327,7 @@ def _spawner_of_calls(calls: dict[str, BaseProcess]) -> type[spawner.Spawner]:
                 os._exit(code)
 
         def let_go(self) -> None:
-            """Of all that only the spawner itself may hold."""
+            """Close all that only the spawner itself may hold."""
             signal.set_wakeup_fd(-1)
             held = [key.fileobj for key in self.selector.get_map().values()]
             self.selector.close()

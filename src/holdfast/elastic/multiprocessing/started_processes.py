@@ -201,7 +201,7 @@ class Warming:
             self._prepare()
 
     def give_up(self) -> bool:
-        """The context is being closed; whether that comes before there were any processes."""
+        """The context is being closed. Returns whether no process was started yet."""
         was_pending = self._is_pending
         self._settle()
         self._is_lost = self._is_lost or was_pending
@@ -245,7 +245,7 @@ class Warming:
         self._fork(self.pooled)
 
     def _fail(self, reason: str) -> None:
-        """It is of no use, now or later."""
+        """Do without the zygote, now and for later contexts."""
         zygote_pool.note_useless(self.pooled.plan)
         if self._is_pending:
             self._request(messages.CloseZygote())
@@ -323,7 +323,7 @@ class Start(Struct):
     """Descriptors beyond the standard streams; they stay whose they are."""
     cargo: bytes = b""
     ends: tuple[socket.socket, socket.socket] | None = None
-    """Of the line to a function: ours, and the worker's, which is among the given."""
+    """The ends of the socket to a function: ours, and the worker's, which is among the given."""
 
     def standard_input(self) -> int:
         """A descriptor for the standard input of the process."""
@@ -585,7 +585,7 @@ class StartedProcesses:
             self._warming.said(message)
 
     def _on_gone(self) -> None:
-        """All was killed. The spawner waits for others, unless its zygote was lost meanwhile."""
+        """All was killed. The spawner is kept for others, unless its zygote was lost meanwhile."""
         if self._warming is not None and self._warming.is_worth_keeping:
             self._is_gone = self._is_kept = True
         else:

@@ -210,11 +210,11 @@ class PooledSpawner:
     process: SpawnerProcess
     plan: WarmPlan
     steps: tuple[str, ...]
-    """Those of the plan's that can be done ahead, as far as known."""
+    """The steps of the plan that can be done ahead, as far as known."""
     avoid: dict[str, str] = field(default_factory=dict)
     """Modules that cannot be imported ahead, and why."""
     spawner_pid: int = 0
-    """Of the spawner itself, which is below a guardian."""
+    """The pid of the spawner itself, which is below a guardian."""
     is_ready: bool = False
 
 
@@ -249,7 +249,7 @@ def note_useless(plan: WarmPlan) -> None:
 
 
 def give_back(pooled: PooledSpawner) -> None:
-    """Its context has ended, and nothing is left of it."""
+    """Keep a spawner whose context has ended, and left nothing."""
     with _lock:
         _idle.append(pooled)
         too_many = _idle[:-MOST_IDLE]
@@ -259,7 +259,7 @@ def give_back(pooled: PooledSpawner) -> None:
 
 
 def let_go() -> None:
-    """End those that wait; returns when they have."""
+    """End the idle spawners; returns when they have ended."""
     with _lock:
         waiting = list(_idle)
         _idle.clear()
@@ -268,18 +268,18 @@ def let_go() -> None:
 
 
 def _is_well(pooled: PooledSpawner) -> bool:
-    """It has nothing to say while it waits, but that something has ended."""
+    """Whether it still lives: an idle spawner sends nothing but the news that something ended."""
     return not linux.readable(pooled.process.socket)
 
 
 def _hang_up() -> None:
-    """At the end of this process nobody waits for them: they end by themselves."""
+    """At the end of this process: the spawners end by themselves, and are not waited for."""
     for pooled in _idle:
         pooled.process.socket.close()
 
 
 def _forget() -> None:
-    """In a fork of this process: their sockets have been closed already."""
+    """In a fork of this process: forget the spawners, whose sockets are closed already."""
     global _lock  # noqa: PLW0603 - the thread that had that one is not here
     _lock = threading.Lock()
     _idle.clear()

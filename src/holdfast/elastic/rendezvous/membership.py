@@ -117,7 +117,7 @@ class SharedState:
         self.was_told = False
         """The coordinator has said that the job is over."""
         self.stood_by = False
-        """It has said that the node takes over when a seat is free."""
+        """The coordinator has put the node on standby."""
         self.problem = ""
         """Why the node is at its end, other than by an outcome."""
         self.said = ""
@@ -217,7 +217,7 @@ class MemberNode:
         self._loop.call_later(max(deadline - time.monotonic(), 0.0), lambda: None)
 
     def _close(self) -> None:
-        """All of it, whatever goes wrong with a part: others see by it that this node is gone."""
+        """Close everything, also after an error: others notice by it that this node is gone."""
         with contextlib.ExitStack() as closing:
             closing.callback(self._loop.close)
             closing.callback(self.calls.close)
@@ -237,7 +237,7 @@ class MemberNode:
         if self._engine is not None:
             self._engine.post(event)
 
-    # Who is told of every step.
+    # The journal, which is told of every step.
 
     def agent(self, at: float, event: NodeEvent, effects: list[NodeEffect]) -> None:
         if isinstance(event, Told):
@@ -315,7 +315,7 @@ class MemberNode:
             self.post(WorkerExited(assignment.round, local_rank, os.getpid(), status, error))
 
     def end_well(self) -> None:
-        """The caller's workers have succeeded; it wants no further round."""
+        """The caller's workers have succeeded: ask for no further round."""
         is_over = self.state.phase is not Phase.RUNNING
         self._end_workers(ExitStatus(code=0))
         self.ask_for_closing(f"{self.state.host} has finished")
@@ -418,7 +418,7 @@ class NotMet(HoldfastError):
         self.told = told
         """The coordinator said so; otherwise this node gave up by itself."""
         self.stood_by = stood_by
-        """It was there while the others worked, in case that it was needed."""
+        """The node was on standby."""
 
 
 class Membership(SharedState):

@@ -77,7 +77,7 @@ class PinnedProcesses:
         weakref.finalize(self, _close_all, self._pinned)
 
     def ended(self) -> set[int]:
-        """Those that were pinned and have ended since."""
+        """The pinned processes that have ended since."""
         poll = select.poll()
         numbers = {pinned: pid for pid, pinned in self._pinned.items() if pinned != GONE}
         for pinned in numbers:

@@ -100,7 +100,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._start_method = start_method
         self._pcontext: PContext | None = None
         self._ended_pcontext: PContext | None = None
-        """Whose end has been heard of."""
+        """The context whose end was waited for already."""
         self._closed_pcontext: PContext | None = None
         self._rdzv_handler = spec.rdzv_handler
         self._logs_specs = logs_specs

@@ -134,8 +134,8 @@ class ChildFailedError(Exception):
         return rank, self.failures[rank]
 
     def format_msg(self) -> str:
-        """Who failed first and why, then the others; then how each ended, for who reads logs
-        with a program, and where the errors are kept."""
+        """The report: the first failure and its cause, then the others; then every exit code, for
+        programs that read logs, and the paths of the error files."""
         from holdfast.core.protocol.model import Outcome
         from holdfast.observe import report
 
