@@ -14,7 +14,7 @@ import socket
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 __all__ = [
@@ -114,27 +114,19 @@ def _own_name() -> str:
     return name
 
 
+@dataclass(eq=False, slots=True)
 class RendezvousInfo:
     """The result of a rendezvous: this node's rank among how many, and a store they share."""
 
-    __slots__ = ("bootstrap_store_info", "rank", "round", "store", "world_size")
-
-    def __init__(
-        self,
-        store: Any,
-        rank: int,
-        world_size: int,
-        bootstrap_store_info: RendezvousStoreInfo | None,
-    ) -> None:
-        self.store = store
-        """The store of the agents: ours, PyTorch's, or the handler's own."""
-        self.rank = rank
-        self.world_size = world_size
-        """The number of nodes that have met."""
-        self.bootstrap_store_info = bootstrap_store_info
-        """The address of the workers' own store."""
-        self.round: int | None = None
-        """The number of the round, from a handler that has one; workers get it."""
+    store: Any
+    """The store of the agents: ours, PyTorch's, or the handler's own."""
+    rank: int
+    world_size: int
+    """The number of nodes that have met."""
+    bootstrap_store_info: RendezvousStoreInfo | None
+    """The address of the workers' own store."""
+    round: int | None = field(default=None, init=False)
+    """The number of the round, from a handler that has one; workers get it."""
 
 
 class RendezvousHandler(ABC):

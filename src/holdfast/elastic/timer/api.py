@@ -22,6 +22,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -41,28 +42,16 @@ LONGEST_WAIT_S = 0.5
 logger = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
 class TimerRequest:
     """A timer taken, or given back when `expiration_time` is negative.
 
     What a `worker_id` is, client and server agree among themselves.
     """
 
-    __slots__ = ["expiration_time", "scope_id", "worker_id"]
-    __hash__ = None  # type: ignore[assignment]  # requests can be changed
-
-    def __init__(self, worker_id: Any, scope_id: str, expiration_time: float) -> None:
-        self.worker_id = worker_id
-        self.scope_id = scope_id
-        self.expiration_time = expiration_time
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, TimerRequest):
-            return False
-        mine = (self.worker_id, self.scope_id, self.expiration_time)
-        return mine == (other.worker_id, other.scope_id, other.expiration_time)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.worker_id}, {self.scope_id!r}, {self.expiration_time})"
+    worker_id: Any
+    scope_id: str
+    expiration_time: float
 
 
 class TimerClient(ABC):

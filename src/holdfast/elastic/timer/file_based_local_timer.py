@@ -21,6 +21,7 @@ import signal as signals
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -39,28 +40,23 @@ LONGEST_WAIT_S = 1e6
 logger = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, init=False)
 class FileTimerRequest(TimerRequest):
     """A timer of a process; `signal` is what ends it, and 0 or less ends nothing."""
 
-    __slots__ = ["signal", "version"]
-    __hash__ = None
+    version: int
+    signal: int
 
     def __init__(
         self, worker_pid: int, scope_id: str, expiration_time: float, signal: int = 0
     ) -> None:
-        super().__init__(worker_pid, scope_id, expiration_time)
+        TimerRequest.__init__(self, worker_pid, scope_id, expiration_time)
         self.version = 1
         self.signal = signal
 
     @property
     def worker_pid(self) -> int:
         return int(self.worker_id)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, FileTimerRequest):
-            return False
-        same_kind = (self.version, self.signal) == (other.version, other.signal)
-        return same_kind and super().__eq__(other)
 
     def to_json(self) -> str:
         return json.dumps(

@@ -93,29 +93,16 @@ class WorkerSpec:
         return name
 
 
+@dataclass(eq=False, slots=True)
 class Worker:
     """One worker, and its place; its `id` is whatever the agent that starts it wants it to be."""
 
-    __slots__ = ["global_rank", "id", "local_rank", "role_rank", "role_world_size", "world_size"]
-
-    def __init__(
-        self,
-        local_rank: int,
-        global_rank: int = UNASSIGNED,
-        role_rank: int = UNASSIGNED,
-        world_size: int = UNASSIGNED,
-        role_world_size: int = UNASSIGNED,
-    ) -> None:
-        self.id: Any = None
-        self.local_rank = local_rank
-        self.global_rank = global_rank
-        self.role_rank = role_rank
-        self.world_size = world_size
-        self.role_world_size = role_world_size
-
-    def __repr__(self) -> str:
-        ranks = ("local_rank", "global_rank", "role_rank", "world_size", "role_world_size")
-        return ",".join(f"{name}={getattr(self, name)}" for name in ranks)
+    local_rank: int
+    global_rank: int = UNASSIGNED
+    role_rank: int = UNASSIGNED
+    world_size: int = UNASSIGNED
+    role_world_size: int = UNASSIGNED
+    id: Any = field(default=None, init=False)
 
 
 class WorkerState(str, Enum):  # noqa: UP042 - `str()` of it names the class, as callers know it
@@ -139,29 +126,21 @@ class WorkerState(str, Enum):  # noqa: UP042 - `str()` of it names the class, as
         return state in {WorkerState.HEALTHY, WorkerState.UNHEALTHY}
 
 
+@dataclass(eq=False, slots=True)
 class WorkerGroup:
     """The workers of one agent. What is None here is known after the first rendezvous."""
 
-    __slots__ = [
-        "group_rank",
-        "group_world_size",
-        "master_addr",
-        "master_port",
-        "spec",
-        "state",
-        "store",
-        "workers",
-    ]
+    spec: WorkerSpec
+    workers: list[Worker] = field(init=False)
+    store: Any = field(default=None, init=False)
+    group_rank: int | None = field(default=None, init=False)
+    group_world_size: int | None = field(default=None, init=False)
+    master_addr: str | None = field(default=None, init=False)
+    master_port: int | None = field(default=None, init=False)
+    state: WorkerState = field(default=WorkerState.INIT, init=False)
 
-    def __init__(self, spec: WorkerSpec) -> None:
-        self.spec = spec
-        self.workers = [Worker(local_rank) for local_rank in range(spec.local_world_size)]
-        self.store: Any = None
-        self.group_rank: int | None = None
-        self.group_world_size: int | None = None
-        self.master_addr: str | None = None
-        self.master_port: int | None = None
-        self.state = WorkerState.INIT
+    def __post_init__(self) -> None:
+        self.workers = [Worker(local_rank) for local_rank in range(self.spec.local_world_size)]
 
 
 @dataclass
