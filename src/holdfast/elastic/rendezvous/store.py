@@ -46,12 +46,10 @@ class PrefixStore:
         self._store.set(self._key(key), value)
 
     def get(self, key: str) -> bytes:
-        value: bytes = self._store.get(self._key(key))
-        return value
+        return bytes(self._store.get(self._key(key)))
 
     def add(self, key: str, value: int) -> int:
-        total: int = self._store.add(self._key(key), value)
-        return total
+        return int(self._store.add(self._key(key), value))
 
     def append(self, key: str, value: Value) -> None:
         self._store.append(self._key(key), value)
@@ -66,8 +64,7 @@ class PrefixStore:
         return bool(self._store.check(self._keys(keys)))
 
     def compare_set(self, key: str, expected_value: Value, desired_value: Value) -> bytes:
-        held: bytes = self._store.compare_set(self._key(key), expected_value, desired_value)
-        return held
+        return bytes(self._store.compare_set(self._key(key), expected_value, desired_value))
 
     def delete_key(self, key: str) -> bool:
         return bool(self._store.delete_key(self._key(key)))

@@ -57,7 +57,7 @@ class HealthCheckServer:
         self._server = HttpServer(self._loop, {"/*": route}, _nobody_cares, "health")
         try:
             self._port = self._server.listen("", self._port)[1]
-        except OSError:
+        except (OSError, OverflowError):
             self._loop.close()
             raise
         self._calls = ThreadCalls(self._loop)

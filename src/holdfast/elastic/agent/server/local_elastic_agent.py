@@ -16,7 +16,6 @@ Rules
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import signal
@@ -286,7 +285,13 @@ class LocalElasticAgent(SimpleElasticAgent):
         port = os.environ.get(TORCHELASTIC_HEALTH_CHECK_PORT)
         if port is None or self._health_check_server is not None:
             return
-        self._health_check_server = started_health_check(self._get_alive_time, port)
+        try:
+            server = create_healthcheck_server(self._get_alive_time, int(port), HEALTH_TIMEOUT_S)
+            server.start()
+        except (OSError, OverflowError, ValueError) as error:  # The workers can run without it.
+            logger.warning("there is no health endpoint: port %s: %s", port, error)
+        else:
+            self._health_check_server = server
 
     def _get_alive_time(self) -> int:
         """The last sign of life, in seconds since 1970."""
@@ -301,25 +306,6 @@ class LocalElasticAgent(SimpleElasticAgent):
 
 def _is_asleep(pid: int) -> bool:
     return process_state.is_uninterruptible_state(process_state.read_proc_state(pid))
-
-
-def started_health_check(alive_callback: Any, port: str) -> HealthCheckServer | None:
-    """A health endpoint; None, with a warning, where it cannot be: the workers can still run."""
-    if not port.isdecimal():
-        _warn_of_health(f"{port!r} is no port")
-        return None
-    try:
-        server = create_healthcheck_server(alive_callback, int(port), HEALTH_TIMEOUT_S)
-        server.start()
-    except (OSError, OverflowError, ValueError) as error:
-        _warn_of_health(f"port {port}: {error}")
-        return None
-    return server
-
-
-@functools.cache  # Once, however often it is tried.
-def _warn_of_health(why: str) -> None:
-    logger.warning("there is no health endpoint: %s", why)
 
 
 def _stuck_timeout_s(given: float | None) -> float:
