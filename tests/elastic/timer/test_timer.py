@@ -210,9 +210,17 @@ def own_server(api: Any, reap: Callable[[Any], bool], max_interval: float) -> An
     return server
 
 
+def noting(reaped: list[Any]) -> Callable[[Any], bool]:
+    def reap(worker: Any) -> bool:
+        reaped.append(worker)
+        return True
+
+    return reap
+
+
 def test_a_server_of_somebody_else_reaps_who_is_due(api: Any) -> None:
     reaped: list[Any] = []
-    server = own_server(api, lambda worker: reaped.append(worker) is None, 0.05)
+    server = own_server(api, noting(reaped), 0.05)
     server.start()
     server.put(api.TimerRequest("late", "scope", time.time()))
     server.put(api.TimerRequest("early", "scope", time.time() + LONG_S))
@@ -245,7 +253,7 @@ def test_only_a_worker_whose_reaping_raised_is_not_tried_again(
 
 def test_the_next_expiry_is_not_slept_through() -> None:
     reaped: list[Any] = []
-    server = own_server(timer, lambda worker: reaped.append(worker) is None, DEADLINE_S * 10)
+    server = own_server(timer, noting(reaped), DEADLINE_S * 10)
     server.start()
     server.put(timer.TimerRequest("worker", "scope", time.time() + 0.1))
     until(lambda: reaped)
@@ -359,7 +367,7 @@ def test_a_process_that_stays_too_long_is_ended_and_its_watcher_is_not(
         pipe,
         "run",
         max_interval=LONG_S,
-        log_event=lambda name, request: told.append((name, request and request.signal)),
+        log_event=lambda name, request: told.append((name, request.signal if request else None)),
     )
     server.start()
     assert stay(pipe, signal_number, 0.1, LONG_S) == -signal_number

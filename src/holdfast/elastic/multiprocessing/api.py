@@ -113,7 +113,7 @@ def to_map(val_or_map: Std | dict[int, Std], local_world_size: int) -> dict[int,
     return dict.fromkeys(ranks, Std(val_or_map))
 
 
-VARIABLE = "TORCHELASTIC_SIGNALS_TO_HANDLE"
+SIGNALS_TO_HANDLE = "TORCHELASTIC_SIGNALS_TO_HANDLE"
 
 
 class SignalException(Exception):
@@ -155,11 +155,11 @@ def raise_on_signals() -> None:
     """
     if threading.current_thread() is not threading.main_thread():
         return
-    for name in os.environ.get(VARIABLE, ",".join(DEFAULT_SIGNALS)).split(","):
+    for name in os.environ.get(SIGNALS_TO_HANDLE, ",".join(DEFAULT_SIGNALS)).split(","):
         try:
             signal.signal(signal.Signals[name.strip()], _raise)
         except (KeyError, OSError, ValueError):
-            logger.warning("%s: %r is no signal that can be caught", VARIABLE, name)
+            logger.warning("%s: %r is no signal that can be caught", SIGNALS_TO_HANDLE, name)
 
 
 def _raise(number: int, frame: FrameType | None) -> None:
@@ -379,7 +379,7 @@ class PContext(ABC):
         for name in HOOKS_OF_PYTORCH & vars(cls).keys():
             raise TypeError(
                 f"{cls.__name__}.{name} would never be called: the processes are started and "
-                "waited for by a spawner (see PContext in holdfast.elastic.multiprocessing.context)"
+                "waited for by a spawner (see PContext in holdfast.elastic.multiprocessing.api)"
             )
 
     # The life of it.

@@ -328,11 +328,6 @@ class DynamicRendezvousHandler(RendezvousHandler):
         membership = self._membership
         return int(membership is not None and membership.is_wanted)
 
-    def wait_for_change(self, timeout: float) -> bool:
-        """Wait until `next_rendezvous` is due; whether it is. For agents that can listen."""
-        membership = self._membership
-        return membership is not None and membership.wait_until_wanted(timeout)
-
     def get_run_id(self) -> str:
         return self._settings.run_id
 

@@ -34,7 +34,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any
 
 from msgspec import Struct
 
@@ -76,11 +76,6 @@ from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import Cancellable, EventLoop
 from holdfast.runtime.thread_calls import ThreadCalls
 from holdfast.transport.tether_end import reset_tether
-
-if TYPE_CHECKING:
-    from holdfast.core.coordinator import Beginning, Coordinator
-    from holdfast.core.election import ElectionEffect, ElectionEvent, ElectionState
-
 
 log = logging.getLogger(__name__)
 
@@ -246,19 +241,13 @@ class MemberNode:
         if self.shared.is_in_touch != self.state.link.connected:
             self.shared.show(is_in_touch=self.state.link.connected)
 
-    def began(self, at: float, beginning: Beginning) -> None:
+    def began(self, at: float, beginning: Any) -> None:
         pass
 
-    def taken(self, at: float, liveness: Coordinator) -> None:
+    def taken(self, at: float, liveness: Any) -> None:
         liveness.taken.clear()
 
-    def election(
-        self,
-        at: float,
-        before: ElectionState,
-        event: ElectionEvent,
-        effects: list[ElectionEffect],
-    ) -> None:
+    def election(self, at: float, before: Any, event: Any, effects: list[Any]) -> None:
         pass
 
     def _note(self, message: ToNode) -> None:
@@ -440,10 +429,6 @@ class Membership(SharedState):
     def is_hosting(self) -> bool:
         """Whether this node is the coordinator."""
         return self._node.state.link.hosting
-
-    def wait_until_wanted(self, timeout_s: float) -> bool:
-        """Wait for `is_wanted`; whether it is."""
-        return self.wait_for(lambda: self.is_wanted, timeout_s)
 
     @property
     def is_closed(self) -> bool:

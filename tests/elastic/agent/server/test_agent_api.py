@@ -19,10 +19,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from ....waiting import until
+from ....waiting import DEADLINE_S, until
 from ... import agents_of_threads as threads
+from ...agents_of_threads import Meeting
 
-Meeting, agent, handler = threads.Meeting, threads.agent, threads.handler
+agent, handler = threads.agent, threads.handler
 run_all = threads.run_all
 Library = Any
 LONG_S = 3600.0
@@ -48,7 +49,7 @@ def metrics(of: Library) -> Iterator[list[tuple[str, Any]]]:
     """What is put, by name and value."""
     put: list[tuple[str, Any]] = []
 
-    class Noting(of.metrics.MetricHandler):  # type: ignore[misc, name-defined]
+    class Noting(of.metrics.MetricHandler):  # type: ignore[misc]
         def emit(self, metric_data: Any) -> None:
             put.append((metric_data.name, metric_data.value))
 
@@ -82,7 +83,7 @@ def failing_at_first(place: Any) -> str:
 
 
 def until_stopped(place: Any) -> None:
-    assert place.is_to_stop.wait(threads.DEADLINE_S)
+    assert place.is_to_stop.wait(DEADLINE_S)
 
 
 def until_two_agents(place: Any) -> Any:
@@ -133,7 +134,7 @@ def test_the_group_is_restarted_for_a_newcomer_at_no_cost(of: Library) -> None:
     until(lambda: first._worker_group.state == of.agent.WorkerState.HEALTHY)
     meeting.size = 2
     result = second.run()
-    thread.join(threads.DEADLINE_S)
+    thread.join(DEADLINE_S)
     assert set(result.return_values.values()) == {4}
     assert (first.attempts, first._remaining_restarts) == (2, 0)
     assert first._worker_group.state == of.agent.WorkerState.SUCCEEDED
@@ -215,7 +216,7 @@ def test_agents_of_both_can_be_in_one_group(ours: Library, theirs: Library, orde
     first.start()
     until(lambda: meeting.waiting == 1)
     agents[1].run()
-    first.join(threads.DEADLINE_S)
+    first.join(DEADLINE_S)
     ranks = [[worker.global_rank for worker in one._worker_group.workers] for one in agents]
     assert ranks == [[0, 1], [2, 3]]
 
@@ -261,7 +262,7 @@ def test_an_agent_that_is_done_waits_for_the_others(of: Library) -> None:
     meeting = Meeting(2)
     may_end = threading.Event()
     first = agent(of, rank_of, meeting)
-    second = agent(of, lambda place: may_end.wait(threads.DEADLINE_S), meeting)
+    second = agent(of, lambda place: may_end.wait(DEADLINE_S), meeting)
     threads_ = [threading.Thread(target=one.run) for one in (first, second)]
     for thread in threads_:
         thread.start()
@@ -269,7 +270,7 @@ def test_an_agent_that_is_done_waits_for_the_others(of: Library) -> None:
     assert first.shutdowns == []
     may_end.set()
     for thread in threads_:
-        thread.join(threads.DEADLINE_S)
+        thread.join(DEADLINE_S)
     assert not first._in_exit_barrier
     assert len(first.shutdowns) == len(second.shutdowns) == 1
 
@@ -278,12 +279,12 @@ def test_a_barrier_that_nobody_comes_to_does_not_fail_the_run(of: Library) -> No
     meeting = Meeting(2)
     is_over = threading.Event()
     first = agent(of, rank_of, meeting, exit_barrier_timeout=0)
-    second = agent(of, lambda place: is_over.wait(threads.DEADLINE_S), meeting)
+    second = agent(of, lambda place: is_over.wait(DEADLINE_S), meeting)
     thread = threading.Thread(target=second.run)
     thread.start()
     result = first.run()
     is_over.set()
-    thread.join(threads.DEADLINE_S)
+    thread.join(DEADLINE_S)
     assert not result.is_failed()
     assert len(result.return_values) == 2
 
