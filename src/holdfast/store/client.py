@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct
 
 from holdfast.core.protocol.model import Endpoint
-from holdfast.store import messages
+from holdfast.store import messages, sentences
 from holdfast.transport.auth import OPEN, ConnectionSecurity
 from holdfast.transport.connection import configure, words_for
 from holdfast.transport.frames import (
@@ -197,9 +197,9 @@ def _in_our_words(error: Exception, endpoint: Endpoint) -> Exception:
     if isinstance(error, TimeoutError):
         return error
     if isinstance(error, socket.gaierror):
-        return StoreError(f"cannot resolve {endpoint.address}")
+        return StoreError(sentences.unresolved(endpoint.address))
     if isinstance(error, OSError):
-        return StoreError(f"the store at {endpoint}: {words_for(error)}")
+        return StoreError(sentences.unreachable(endpoint, words_for(error)))
     return StoreError(str(error))
 
 
@@ -250,7 +250,7 @@ class CoordinatorStore:
         if allowed_s > 0:
             self._wait_for(messages.Done, messages.WaitForKeys(tuple(keys)), keys, allowed_s)
         elif not self.check(keys):
-            raise StoreTimeoutError(f"these keys are not all set: {', '.join(keys)}")
+            raise StoreTimeoutError(sentences.not_set(keys, allowed_s))
 
     def check(self, keys: Sequence[str]) -> bool:
         """Whether all keys exist now."""
@@ -279,7 +279,7 @@ class CoordinatorStore:
 
     def multi_set(self, keys: Sequence[str], values: Sequence[Value]) -> None:
         if len(keys) != len(values):
-            raise StoreError(f"{len(keys)} keys cannot be set to {len(values)} values")
+            raise StoreError(sentences.keys_and_values_differ(len(keys), len(values)))
         pairs = tuple((k, _bytes(v)) for k, v in zip(keys, values, strict=True))
         self._ask(messages.Done, messages.Set(pairs))
 
@@ -306,24 +306,21 @@ class CoordinatorStore:
         try:
             return _expect(kind, self._lines.ask(request, allowed_s))
         except TimeoutError:
-            named = ", ".join(keys[:5]) + (", …" if len(keys) > 5 else "")
-            words = f"{named} was not set" if len(keys) == 1 else f"not all of {named} were set"
-            raise StoreTimeoutError(f"{words} within {allowed_s:g} s") from None
+            raise StoreTimeoutError(sentences.not_set(keys, allowed_s)) from None
 
     def _ask(self, kind: type[A], request: messages.AnyRequest) -> A:
         try:
             return _expect(kind, self._lines.ask(request, self._timeout_s))
         except TimeoutError:
             endpoint = self._lines.target.endpoint
-            words = f"the store at {endpoint} did not answer within {self._timeout_s:g} s"
-            raise StoreTimeoutError(words) from None
+            raise StoreTimeoutError(sentences.no_answer(endpoint, self._timeout_s)) from None
 
 
 def _expect(kind: type[A], answer: Any) -> A:
     if isinstance(answer, messages.NotDone):
         raise (StoreOverError if answer.is_over else StoreError)(answer.reason)
     if not isinstance(answer, kind):
-        raise StoreError(f"the store answered {type(answer).__name__} out of turn")
+        raise StoreError(sentences.unexpected_answer(type(answer).__name__))
     return answer
 
 

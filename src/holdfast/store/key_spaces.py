@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-from holdfast.store import messages
+from holdfast.store import messages, sentences
 from holdfast.store.waiting import CannotDo, Waiter, Waiters, require_few, size_of
 from holdfast.transport.connection import FramedConnection
 from holdfast.transport.frames import FRAME_LIMIT, ProtocolError, encode
@@ -52,13 +52,13 @@ class Space(Struct, eq=False):
     def put(self, key: str, value: bytes) -> None:
         """Set a key; raises `CannotDo` when there is no room for it."""
         if len(value) > VALUE_BYTES:
-            raise CannotDo(f"a value of {len(value)} bytes is above the limit of {VALUE_BYTES}")
+            raise CannotDo(sentences.too_large("value", len(value), VALUE_BYTES))
         if size_of(key) > KEY_BYTES:
-            raise CannotDo(f"a key of {size_of(key)} bytes is above the limit of {KEY_BYTES}")
+            raise CannotDo(sentences.too_large("key", size_of(key), KEY_BYTES))
         old = self.values.get(key)
         growth = len(value) - len(old) if old is not None else _cost(key, value)
         if growth > 0 and self.bytes_held + growth > SPACE_BYTES:
-            raise CannotDo(f"the store is full: {SPACE_BYTES} bytes are held")
+            raise CannotDo(sentences.store_full(SPACE_BYTES))
         self.bytes_held += growth
         self.values[key] = value
 
@@ -74,7 +74,7 @@ class Space(Struct, eq=False):
         """All the values; raises `CannotDo` when one frame cannot hold them."""
         values = tuple(self.values[key] for key in keys)
         if sum(map(len, values)) + 10 * len(values) + _BYTES_AROUND_VALUES > FRAME_LIMIT:
-            raise CannotDo(f"the values together are above {FRAME_LIMIT} bytes: get fewer at once")
+            raise CannotDo(sentences.answer_too_large(FRAME_LIMIT))
         return messages.Values(values)
 
 
@@ -110,9 +110,9 @@ class KeySpaces:
     def require(self, round: int) -> None:
         """Raise `ProtocolError` unless this round's keys are served now."""
         if round < self._space.round:
-            raise ProtocolError("round", f"round {round} is over")
+            raise ProtocolError("round", sentences.round_over(round))
         if round > self._space.round:
-            raise ProtocolError("round", f"round {round} has not begun", permanent=False)
+            raise ProtocolError("round", sentences.round_not_begun(round), permanent=False)
 
     def admit(self, connection: FramedConnection, round: int) -> None:
         connection.state = self._space
@@ -151,7 +151,7 @@ class KeySpaces:
 
 
 def _over(round: int) -> messages.NotDone:
-    return messages.NotDone(f"round {round} is over", is_over=True)
+    return messages.NotDone(sentences.round_over(round), is_over=True)
 
 
 def _answer(connection: FramedConnection, answer: messages.Answer) -> None:
@@ -195,9 +195,9 @@ def _add(space: Space, key: str, amount: int) -> int:
     try:
         number = int(old) + amount
     except ValueError:
-        raise CannotDo(f"the value of {key} is not a number, so nothing can be added") from None
+        raise CannotDo(sentences.not_a_number(key)) from None
     if not -(1 << 63) <= number < 1 << 63:
-        raise CannotDo(f"the value of {key} would not fit in 64 bits")
+        raise CannotDo(sentences.number_too_large(key))
     space.put(key, b"%d" % number)
     return number
 
