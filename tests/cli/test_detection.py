@@ -250,7 +250,7 @@ def command(holdfast: Path, *words: str, **environ: str) -> subprocess.Completed
 
 def clean_environ() -> dict[str, str]:
     """Ours, as it would be if no scheduler had placed the tests."""
-    signs = tuple(f"{sign.partition('_')[0]}_" for sign, _ in SCHEDULERS)
+    signs = tuple(f"{sign.partition('_')[0]}_" for sign, _, _ in SCHEDULERS)
     return {name: text for name, text in os.environ.items() if not name.startswith(signs)}
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from tools.journals.explaining import in_words
 
-from holdfast.observe.causes import in_words
 from holdfast.observe.journal import JournalHeader, Step
 
 from ..another_user import STRANGER

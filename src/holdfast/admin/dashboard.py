@@ -69,13 +69,12 @@ class AgentDashboard:
 
     def open(self, settings: DashboardSettings, files: Mapping[str, HttpResponse]) -> None:
         """Listen, and say where. For the loop: all that it needs has been loaded (`load`)."""
-        from holdfast.dashboard.auth import PageAuth, new_key
-        from holdfast.dashboard.live import live_site
+        from holdfast.dashboard.auth import new_key
+        from holdfast.dashboard.site import live_site
         from holdfast.transport.http_server import HttpServer
 
         key = new_key()
-        names = {self._engine.state.host, os.uname().nodename}
-        self._site, self._feed = live_site(self._loop, self._source, PageAuth(key, names), files)
+        self._site, self._feed = live_site(self._loop, self._source, key, files)
         server = HttpServer(self._loop, self._site.routes, self._say)
         try:
             host, port = _listen(server, settings, self._say)
@@ -111,9 +110,7 @@ class AgentDashboard:
 
 def load() -> Mapping[str, HttpResponse]:
     """Import the dashboard's own modules, and read its page. For a lane."""
-    import holdfast.dashboard.live
-    import holdfast.transport.http_server  # noqa: F401 - both, for `open`
-    from holdfast.dashboard.page_files import read_page
+    from holdfast.dashboard.site import read_page
 
     return read_page()
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.observe.history import LiveHistory
 from holdfast.observe.journal import Journal
-from holdfast.observe.live_history import LiveHistory
 from holdfast.processes.channel_server import Answer
 from holdfast.processes.stdlib_only.wire import ADMIN_SESSION
 from holdfast.processes.supervisor import NodeSupervisor

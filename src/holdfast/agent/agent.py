@@ -26,8 +26,8 @@ from holdfast.core.protocol.model import Outcome
 from holdfast.engine.engine import Engine
 from holdfast.engine.ports import Ports
 from holdfast.engine.secrets import Secrets
+from holdfast.observe.history import LiveHistory
 from holdfast.observe.journal import SCHEMA, Journal, JournalHeader, Step, read_clocks
-from holdfast.observe.live_history import LiveHistory
 from holdfast.observe.report import render
 from holdfast.processes import failures
 from holdfast.processes.output import run_folders

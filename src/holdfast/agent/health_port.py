@@ -25,8 +25,8 @@ from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.model import Endpoint
 from holdfast.engine.engine import Engine
 from holdfast.observe.exposition import CONTENT_TYPE
+from holdfast.observe.history import LiveHistory
 from holdfast.observe.journal import Journal
-from holdfast.observe.live_history import LiveHistory
 from holdfast.runtime.loop import Cancellable, Loop
 from holdfast.transport.http_model import (
     JSON,

@@ -94,11 +94,10 @@ def _missing(
     """The settings from the scheduler, by option."""
     texts: dict[str, str] = {}
     if placement.nodes and not is_on(options, "standalone"):
-        least, most = placement.nodes
-        texts["nnodes"] = f"{least}:{most}"
+        texts["nnodes"] = f"{placement.nodes}:{placement.nodes}"
     wanted = _wanted_nodes(options, texts)
     texts["nproc-per-node"] = str(placement.workers or AUTOMATIC)
-    if wanted > 1 and (placement.nodes is None or wanted <= placement.nodes[1]):
+    if wanted > 1 and (placement.nodes is None or wanted <= placement.nodes):
         texts |= _about_the_meeting(placement, options, environ, words)
     missing = {name: text for name, text in texts.items() if name not in options}
     return {name: _from_scheduler(placement, name, text) for name, text in missing.items()}
@@ -141,11 +140,11 @@ def _about_the_meeting(
 
 
 def _asked_of_pmi(placement: Placement, environ: Mapping[str, str]) -> PmiJob | None:
-    if not placement.has_pmi or placement.rank is None:
+    if not placement.host_for_pmi or placement.rank is None:
         return None
     from holdfast.placement.pmi import exchange_host
 
-    return exchange_host(environ, placement.rank, placement.own_host)
+    return exchange_host(environ, placement.rank, placement.host_for_pmi)
 
 
 def _nowhere(placement: Placement, words: Sequence[str]) -> UsageError:

@@ -89,7 +89,7 @@ def _examine(
 
 def _alone(config: JobConfig | None, wanted: Wanted, known: list[Finding]) -> page.DoctorPage:
     log_dir = config.output.log_dir if config is not None else None
-    facts = reading.read(os.environ, log_dir=log_dir, speed=True)
+    facts = reading.read(os.environ, log_dir=log_dir)
     found = most_serious_first([*known, *machine.judge(facts, wanted)])
     return page.page_of((Examined(0, facts),), found)
 
