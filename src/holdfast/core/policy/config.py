@@ -217,7 +217,7 @@ class Oversight(Struct, frozen=True):
     hang_unsaid_s: float = 1800.0
     """The same for workers that never report a step."""
     straggler_after_s: float = 90.0
-    """How long a worker has to be slow to be reported (`core.policy.stragglers`)."""
+    """How long a worker has to be slow to be reported (`core.policy.worker_progress`)."""
     run_s: float | None = None
     """How long the whole run may take, from the first round on, if there is a limit."""
     file_timer: bool = False

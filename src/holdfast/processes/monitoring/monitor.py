@@ -44,9 +44,8 @@ from holdfast.worker.page import VARIABLE
 if TYPE_CHECKING:
     from holdfast.core.policy.hangs import Finding, HangVerdict
     from holdfast.core.policy.stacks import StackGroup
-    from holdfast.core.policy.stragglers import PaceWatch
     from holdfast.core.policy.stuck import StuckFinding
-    from holdfast.core.policy.worker_progress import StepMarks, WorkerProgress
+    from holdfast.core.policy.worker_progress import StepMarks, StragglerWatch, WorkerProgress
     from holdfast.processes.monitoring import stacks
     from holdfast.processes.monitoring.checks import HangChecks, StuckChecks
 
@@ -165,7 +164,7 @@ class Monitor:
         self._hang_checks: HangChecks | None = None
         self._verdict: HangVerdict | None = None
         self._keeping = 0
-        self._paces: PaceWatch | None = None
+        self._stragglers: StragglerWatch | None = None
         self._marks: dict[int, StepMarks] = {}
         self._stacks = StackFiles()
         self._taking: stacks.StackTaking | None = None
@@ -440,13 +439,13 @@ class Monitor:
     def _note_paces(self) -> None:
         if not self._is_loaded:
             return
-        self.worker_progress()  # Each look leaves a mark, by which the pace is told.
-        from holdfast.core.policy import stragglers
+        from holdfast.core.policy import worker_progress
 
-        if self._paces is None:
-            self._paces = stragglers.PaceWatch(self._round.oversight.straggler_after_s)
-        steps = {one.rank: one.step for one in self._running() if one.step is not None}
-        for words in stragglers.note(self._paces, steps, time.monotonic()):
+        if self._stragglers is None:
+            after_s = self._round.oversight.straggler_after_s
+            self._stragglers = worker_progress.StragglerWatch(after_s)
+        workers, now = self.worker_progress(), time.monotonic()
+        for words in worker_progress.stragglers(self._stragglers, workers, now):
             self._post(StragglerFound(self._round.number, words))
 
     def _read_page(self, worker: Watched) -> None:

@@ -174,9 +174,10 @@ def _with_suspect(stalls: RoundStalls, left: list[str], groups: tuple[StackGroup
     from holdfast.core.policy.stacks import odd_one
 
     odd = odd_one(groups)
-    for node in left if odd is not None else ():
-        if any(odd.rank in location.ranks for location in stalls.reports[node].locations):
-            return HangCase(node, odd.rank)
+    rank = None if odd is None else odd.rank
+    for node in left:
+        if any(rank in location.ranks for location in stalls.reports[node].locations):
+            return HangCase(node, rank)
     return HangCase(left[0])
 
 
