@@ -317,7 +317,7 @@ class StopRound(Record, frozen=True):
     goes_on: bool = False
     """Enough members that do not want to leave are left: the job is not at its end."""
     locate: bool = False
-    """Locate each worker before it is stopped (`core.features.hangs.node`)."""
+    """Locate each worker before it is stopped (`core.features.hangs`)."""
     kind: EndingKind | None = None
     """The cause; None for a round that is over already."""
 

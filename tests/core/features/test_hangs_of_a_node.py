@@ -28,7 +28,7 @@ from holdfast.core.protocol.messages import (
 )
 from holdfast.core.protocol.model import ExitStatus
 
-from ...node.agent_life import Life, exited, running, said, stopping, without_words
+from ..node.agent_life import Life, exited, running, said, stopping, without_words
 
 PLACES = (FrameGroup((0,), "all_reduce", "a.py:9"), FrameGroup((1,), "f", "a.py:1"))
 STALLED = StallFound(1, "all workers are stalled", "/logs/stacks_1.txt", 1, PLACES, 300.0)

@@ -8,7 +8,7 @@ from tests.core.coordinator.coordinated_job import Job, failure, running, told
 from holdfast.core import coordinator
 from holdfast.core.coordinator_io import CoordinatorEffect, Explain, OperatorAsked, Write
 from holdfast.core.features import commands
-from holdfast.core.features.saving.coordinator import RoundSaves, SaveEnd
+from holdfast.core.features.saving import RoundSaves, SaveEnd
 from holdfast.core.membership import NodeGone
 from holdfast.core.policy import sentences
 from holdfast.core.protocol.document import Ledger, NodeLimits
