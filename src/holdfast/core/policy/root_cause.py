@@ -14,7 +14,7 @@ Rules
    the same way; *likely* if one was first of several, or was the only one with an error of
    its own; *unclear* if only symptoms are known.
 6. For a collective that timed out, another rank is to blame than those that failed
-   (`core.policy.absence`).
+   (`core.policy.collectives`).
 
 The symptom is read from the text that the worker left, because there is no other source:
 libraries report a peer's death as a connection error of their own.
@@ -103,9 +103,9 @@ def summary(cause: Cause) -> str:
     first = cause.first
     if _missed_somebody(first) or lost_a_peer(first) or not waited_in_vain(first):
         return describe(first)
-    from holdfast.core.policy import absence
+    from holdfast.core.policy import collectives
 
-    return absence.summary(cause) or describe(first)
+    return collectives.summary(cause) or describe(first)
 
 
 def describe(failure: Failure) -> str:
@@ -184,12 +184,11 @@ def blame(cause: Cause) -> Blame:
     kind = kinds.kind_of(first)
     if kind == kinds.RUN_TIME:
         return Blame(kind, "the whole job", "certain", "it was given no more time than that")
-    if kind == kinds.COLLECTIVES:
-        return _blame_for_collectives(cause)
-    if kind == kinds.TIMED_OUT:
-        from holdfast.core.policy import absence
+    if kind in (kinds.COLLECTIVES, kinds.TIMED_OUT):
+        from holdfast.core.policy import collectives
 
-        return absence.blame(cause)
+        timed_out = kind == kinds.TIMED_OUT
+        return collectives.blame(cause) if timed_out else collectives.blame_for_calls(cause)
     certainty, why = _certainty(cause)
     may_differ = kind in (kinds.EXCEPTION, kinds.MISSING_MODULE) or kind in kinds.NATIVE
     if may_differ:
@@ -215,28 +214,13 @@ def _to_whom(cause: Cause) -> str:
     return f" to {named.pop()}" if len(named) == 1 else ""
 
 
-def _blame_for_collectives(cause: Cause) -> Blame:
-    """All of them failed, each with its own call (`core.policy.collectives`)."""
-    from holdfast.core.policy import kinds
-    from holdfast.core.policy.collectives import odd_call
-
-    odd = odd_call(cause.everybody)
-    if odd is None:
-        why = "ranks called different collectives; which of them is wrong cannot be told"
-        who = f"rank {cause.first.rank} on {cause.first.host}"
-        return Blame(kinds.COLLECTIVES, who, "unclear", why)
-    host = next((f" on {one.host}" for one in cause.everybody if one.rank == odd.rank), "")
-    why = f"it called {odd.its}, and all others {odd.others}"
-    return Blame(kinds.COLLECTIVES, f"rank {odd.rank}{host}", "likely", why)
-
-
 def culprit(cause: Cause) -> Failure | None:
     """The failure that the cause names; None if it may be any of several."""
     if lost_a_peer(cause.first) or _missed_somebody(cause.first):
         return None
     if not waited_in_vain(cause.first):
         return cause.first
-    from holdfast.core.policy.absence import absence
+    from holdfast.core.policy.collectives import absence
 
     return absence(cause).culprit
 
