@@ -165,8 +165,9 @@ def test_who_has_left_ends_the_round_where_nobody_saves_or_leaves_any_more() -> 
     job = running("a", "b")
     effects = job.hear("a", WorkersSaved(1, True, 1))
     assert stopped(effects) == {"a", "b"}
-    assert isinstance(told(effects)["b"], StopRound)
-    assert "have ended" in told(effects)["b"].reason
+    stop = told(effects)["b"]
+    assert isinstance(stop, StopRound)
+    assert stop.reason == f"host-a {sentences.ALL_LEFT}"
 
 
 def test_who_has_left_waits_while_others_save() -> None:
@@ -220,8 +221,9 @@ def test_all_save_at_one_step_on_request_and_the_round_goes_on() -> None:
     assert job.state.group.round.is_whole
     assert saves_of(job).ended == SaveEnd(1, "saved", 42)
     job.take(WANTED)
-    assert saves_of(job).current is not None
-    assert saves_of(job).current.number == 2
+    save = saves_of(job).current
+    assert save is not None
+    assert save.number == 2
 
 
 def test_what_is_said_of_an_earlier_time_does_not_count() -> None:

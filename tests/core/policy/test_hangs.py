@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -117,13 +118,13 @@ def test_the_odd_one_is_named() -> None:
 def test_a_rank_that_moves_while_others_wait_for_it_is_slow_and_not_hung(moves: str) -> None:
     group = Group().stepping().still(FLOOR_S + 10)
     group.judged(ONE_ELSEWHERE)
-    rank_2 = {
+    changes: dict[str, dict[str, Any]] = {
         "processor": {"cpu_s": 60.3},
         "bytes": {"io_bytes": 10},
         "stack": {},
-    }[moves]
+    }
     sights = [WorkerSight(rank, 400.0, longest_s=1.0, cpu_s=60.0) for rank in range(4)]
-    group.run(lambda at: [*sights[:2], replace(sights[2], **rank_2), sights[3]], LOOK_S)
+    group.run(lambda at: [*sights[:2], replace(sights[2], **changes[moves]), sights[3]], LOOK_S)
     later = (StackFrame("/home/me/train.py", 78, "evaluate"),)
     now = [ALL_REDUCE, ALL_REDUCE, later if moves == "stack" else EVALUATE, ALL_REDUCE]
     verdict = group.judged(now)
