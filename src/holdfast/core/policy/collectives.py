@@ -34,6 +34,7 @@ from holdfast.core.policy.root_cause import (
     Cause,
     describe,
     lost_a_peer,
+    origin,
     ranks_in_words,
     waited_in_vain,
 )
@@ -148,7 +149,7 @@ def summary(cause: Cause) -> str:
     if found.culprit is None:
         return ""
     rank = found.culprit.rank
-    who = f"rank {rank} on {found.culprit.host}"
+    who = origin(found.culprit)
     its = found.located.get(rank)
     if its is None:
         return f"{who} did not come to a collective"
@@ -168,7 +169,7 @@ def blame(cause: Cause) -> Blame:
         return Blame(kind_of(found.late), who, "likely", cut(why))
     if len(found.suspects) == 1:
         return _blame_one(found, found.suspects[0], came)
-    who = f"rank {cause.first.rank} on {cause.first.host}"
+    who = origin(cause.first)
     waited = _waited(came, "others")
     if not found.suspects:
         why = f"{waited}; nothing tells which rank did not come"
@@ -188,7 +189,7 @@ def _came(cause: Cause, found: Absence) -> list[Failure]:
 
 
 def _blame_one(found: Absence, absent: Failure, came: Sequence[Failure]) -> Blame:
-    who = f"rank {absent.rank} on {absent.host}"
+    who = origin(absent)
     waited = _waited(came, f"rank {absent.rank}")
     its = found.located.get(absent.rank)
     if its is None:
@@ -219,7 +220,7 @@ def blame_for_calls(cause: Cause) -> Blame:
     odd = odd_call(cause.everybody)
     if odd is None:
         why = "ranks called different collectives; which of them is wrong cannot be told"
-        who = f"rank {cause.first.rank} on {cause.first.host}"
+        who = origin(cause.first)
         return Blame(COLLECTIVES, who, "unclear", why)
     host = next((f" on {one.host}" for one in cause.everybody if one.rank == odd.rank), "")
     why = f"it called {odd.its}, and all others {odd.others}"

@@ -8,7 +8,7 @@ Rules
 1. A worker is stalled from its last sign on, as far as it was checked meanwhile: a stretch
    without checks (a machine that slept, an agent that stalled) counts as one check.
 2. It may be stalled for `factor` times the longest wait that its phase has taken in this round,
-   and never for less than the floor. Waits of earlier rounds can excuse it, and never accuse it.
+   and never for less than the floor. Each round begins without a history.
 3. Where no wait of the phase has ended in this round, nothing is known of it and no worker is
    accused: the start, the first step, a first evaluation or checkpoint take as long as they take.
    Deadlines are for those.
@@ -37,7 +37,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Literal
 
 from msgspec import Struct, field
@@ -153,8 +153,6 @@ class HangWatch(Struct):
     """The workers of one node in one round, or of a whole job of one node."""
 
     terms: HangTerms
-    excuses: Mapping[str, float] = field(default_factory=dict)
-    """By phase, the longest waits of earlier rounds."""
     workers: dict[int, Stillness] = field(default_factory=dict)
     looked_at: float | None = None
     not_before: float = 0.0
@@ -166,8 +164,6 @@ class HangWatch(Struct):
     is_long: bool = False
     """Workers that never gave a sign have stalled for as long as they may."""
     told_slow: bool = False
-    longest: dict[str, float] = field(default_factory=dict)
-    """By phase, in this round: excuses for the next one."""
 
 
 def look(watch: HangWatch, seen: Iterable[WorkerSight], now: float) -> Finding:
@@ -180,7 +176,6 @@ def look(watch: HangWatch, seen: Iterable[WorkerSight], now: float) -> Finding:
     watch.workers = {one.rank: before.get(one.rank) or Stillness() for one in found}
     for one in found:
         _take(watch.workers[one.rank], one, elapsed_s, counted_s)
-        watch.longest[one.phase] = max(watch.longest.get(one.phase, 0.0), one.longest_s)
     has_gone_on = watch.may_hang and any(
         one.moves and not one.in_collective for one in watch.workers.values()
     )
@@ -350,8 +345,7 @@ def _is_beyond(watch: HangWatch, one: WorkerSight) -> bool:
         return worker.still_s > max(terms.floor_s, terms.factor * worker.longest_still_s)
     if one.longest_s <= 0.0:
         return False
-    longest_s = max(one.longest_s, watch.excuses.get(one.phase, 0.0))
-    return worker.still_s > max(terms.floor_s, terms.factor * longest_s)
+    return worker.still_s > max(terms.floor_s, terms.factor * one.longest_s)
 
 
 def _is_long(watch: HangWatch) -> bool:

@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.node_io import (
@@ -135,8 +135,6 @@ class WatchedRound(Struct, frozen=True):
     oversight: Oversight = Oversight()
     stacks_folder: Path | None = None
     """Where stacks are written; None where nothing is."""
-    excuses: Mapping[str, float] = field(default_factory=dict)
-    """By phase, the longest waits of earlier rounds."""
     run_left_s: float | None = None
     """Of the time for the whole run, where there is a limit to that."""
     store_port: int = 0
@@ -465,13 +463,6 @@ class Monitor:
 
     # Whether they hang.
 
-    def longest_waits(self) -> dict[str, float]:
-        """By phase, as far as is known up to now: excuses for the next round."""
-        known = dict(self._round.excuses)
-        for phase, seconds in (self._hang_checks.longest if self._hang_checks else {}).items():
-            known[phase] = max(seconds, known.get(phase, 0.0))
-        return known
-
     def _check_for_hangs_later(self) -> None:
         every_s = self._round.oversight.hang_check_s
         self._hang_timer = self._means.loop.call_later(every_s, self._check_for_hangs)
@@ -515,7 +506,7 @@ class Monitor:
         watched = self._round.oversight
         terms = HangTerms(watched.hang_after_s, watched.hang_unsaid_s, watched.hang_check_s)
         lane, port = self._means.process_lane, self._round.store_port
-        return HangChecks(terms, self._round.excuses, lane, self._on_finding, port)
+        return HangChecks(terms, lane, self._on_finding, port)
 
     def _on_finding(self, finding: Finding) -> None:
         if self._is_closed:
