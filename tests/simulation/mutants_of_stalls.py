@@ -24,7 +24,7 @@ MUTANTS = (
     Mutant(
         "what a node said on a connection that broke is still believed",
         "§10.4",
-        "core.features.hangs:Hangs.greeted",
+        "core.features.hangs:Hangs.connected",
         "current.stalls.reports.pop(node, None)",
         "current.stalls.reports.get(node)",
         "unheard",
@@ -33,7 +33,7 @@ MUTANTS = (
     Mutant(
         "a node that may not have heard of the hang is not told again",
         "§10.4",
-        "core.features.hangs:Hangs.greeted",
+        "core.features.hangs:Hangs.connected",
         "current.stalls.case.told.discard(node)",
         "current.stalls.case.told.add(node)",
         "unheard",

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import msgspec
 from msgspec import Struct
 
-from holdfast.core.policy.rounds import between
+from holdfast.core.policy.sentences import between
 from holdfast.core.policy.stacks import (
     StackFrame,
     StackGroup,

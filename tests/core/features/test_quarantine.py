@@ -11,6 +11,7 @@ from holdfast.core.coordinator import ledger
 from holdfast.core.coordinator_io import Tell, Write
 from holdfast.core.features import quarantine
 from holdfast.core.membership import NodeGone
+from holdfast.core.policy import quarantine as policy
 from holdfast.core.policy import sentences
 from holdfast.core.protocol.document import HOSTS_KEPT
 from holdfast.core.protocol.messages import NodeLeft, RunRound, StandBy
@@ -19,8 +20,8 @@ from holdfast.core.protocol.model import ErrorDetail, ExitStatus, Term
 RAISED = ExitStatus(code=1)
 
 
-def job_of(least: int, most: int, *nodes: str) -> Job:
-    job = Job(least, most, max_restarts=50, same_cause_limit=0, backoff_first_s=0.0)
+def job_of(least: int, most: int, *nodes: str, backoff_first_s: float = 0.0) -> Job:
+    job = Job(least, most, max_restarts=50, same_cause_limit=0, backoff_first_s=backoff_first_s)
     job.join(*nodes)
     if job.state.group.round is None:
         job.wake(job.state.config.timeouts.last_call_s)
@@ -138,6 +139,20 @@ def test_what_is_held_against_hosts_is_taken_over_and_a_stay_that_is_over_is_not
     assert record.until == 5200.0
     writes = [effect for effect in job.wake(301.0) if isinstance(effect, Write)]
     assert writes[0].ledger.hosts[0].left_s <= 0, "that its time is over is written down"
+
+
+def test_a_pause_after_losses_is_taken_over_and_progress_ends_it() -> None:
+    job = job_of(2, 2, "a", "b", backoff_first_s=3.0)
+    lose(job, "b")
+    job.join("b")
+    lose(job, "b")
+    written = ledger(job.state, job.now)
+    (kept,) = written.hosts
+    assert (kept.losses, kept.pause_s) == (2, 3.0)
+    later = coordinator.take_over(job.state.config, Term(1, 2), written, 5000.0, 1.0)
+    (record,) = later.hosts.values()
+    assert (record.losses, record.paused_until) == (2, 5000.0 + kept.pause_s)
+    assert policy.progressed(record).paused_until == 0.0
 
 
 def test_no_more_is_kept_than_can_be_written_down() -> None:

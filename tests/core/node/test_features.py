@@ -53,7 +53,7 @@ class Watcher(NodeFeature):
     def connected(self, state: NodeState) -> Effects:
         return self.note("connected")
 
-    def in_greeting(self, state: NodeState, now: float) -> dict[str, Any]:
+    def in_report(self, state: NodeState, now: float) -> dict[str, Any]:
         return {"saved": 7}
 
     def round_started(self, state: NodeState) -> Effects:

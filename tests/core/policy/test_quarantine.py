@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.membership import HostRecord
 from holdfast.core.policy import root_cause as rootcause
 from holdfast.core.policy.config import Quarantine
 from holdfast.core.policy.quarantine import (
-    HostRecord,
     blamed,
     blamed_host,
     failed_elsewhere,

@@ -125,6 +125,105 @@ NODES = [
     ),
     (named((1, 2)), "ranks 1, 2"),
 ]
+ROUNDS = [
+    (sentences.last_call(1, 3), "1 node is enough; last call for up to 2 more"),
+    (sentences.last_call(2, 3), "2 nodes are enough; last call for up to 1 more"),
+    (sentences.too_few_yet(1, 2, None), "1 of at least 2 nodes; waiting for 1 more"),
+    (
+        sentences.too_few_yet(0, 1, 600.0),
+        "0 of at least 1 node; waiting up to 600 s (--join-timeout) for 1 more",
+    ),
+    (
+        sentences.too_few_came(1, 2, 600.0),
+        "only 1 of at least 2 nodes came within 600 s (--join-timeout)",
+    ),
+    (sentences.newcomers_wait(1), "1 node more will be taken in"),
+    (sentences.may_be_lost("b", "it is silent"), "b may be lost: it is silent"),
+    (sentences.stays_out("b", "no GPU"), "b stays out: no GPU"),
+    (sentences.out_of_reach(2, 4), "2 of 4 nodes of the round are out of reach"),
+    (
+        sentences.not_stopped_in_time("b"),
+        "b has not stopped its workers, and counts as lost when its lease is over",
+    ),
+    (sentences.not_formed("only 1 came", "b (rank 1)"), "only 1 came, after b (rank 1) was lost"),
+    (
+        sentences.no_seat(3, 2, 4),
+        "round 3 runs with 2 of at most 4 nodes: this one will be taken in soon",
+    ),
+    (sentences.no_seat(3, 4, 4), "round 3 runs with 4 of at most 4 nodes: standing by"),
+    (sentences.round_closing(3), "round 3 is coming to its end: standing by"),
+    (sentences.restart_asked("ada"), "ada asked for a restart"),
+    (sentences.fewer_asked("ada", 1), "ada asked for at most 1 node"),
+    (sentences.joined(1), "a node has joined"),
+    (sentences.joined(2), "2 nodes have joined"),
+    (sentences.stopping("b was lost", 3), "b was lost; stopping round 3"),
+    (
+        sentences.re_forming("b was lost"),
+        "b was lost; re-forming, not counted against --max-restarts",
+    ),
+    (sentences.re_forming(""), "re-forming, not counted against --max-restarts"),
+    (
+        sentences.peers_failed("b was lost"),
+        "b was lost, and its peers' workers failed as a result",
+    ),
+    (sentences.without_progress(3), "3 rounds in a row ended without progress"),
+    (sentences.no_further_round("done"), "done; no further round forms"),
+    (sentences.lost_ranks(2, 2), " (rank 2)"),
+    (sentences.lost_ranks(2, 3), " (ranks 2 to 3)"),
+    (sentences.missing_ranks([1], None), "rank 1"),
+    (
+        sentences.missing_ranks([1, 2, 3, 4, 5], (0, "a", "b")),
+        "ranks 1, 2, 3 and 2 more; rank 0 is claimed by a and by b",
+    ),
+    (
+        sentences.rank_too_high(9, 2),
+        "this node came with --node-rank 9 to a job of 2 nodes: standing by",
+    ),
+    (
+        sentences.rank_taken(0, "a"),
+        "--node-rank 0 is taken by a: this node stands by until that one is gone",
+    ),
+]
+TAKEOVERS = [
+    (sentences.taken_over("b"), "b has taken over"),
+    (sentences.taken_over(""), "another coordinator has taken over"),
+    (
+        sentences.leader_gone("b"),
+        "the node that was the coordinator, on b, is gone with all its processes",
+    ),
+    (sentences.member_ended(3, "b"), "a node of round 3, on b, has ended"),
+    (sentences.all_reported(3, 2, False), "all 2 nodes of round 3 have reported: it goes on"),
+    (sentences.all_reported(3, 1, False), "the node of round 3 has reported: it goes on"),
+    (
+        sentences.all_reported(3, 2, True),
+        "all nodes of round 3 that are not done have reported: it goes on",
+    ),
+    (
+        sentences.awaiting_reports(3, 1, 12.1),
+        "waiting up to 12 s for 1 node of round 3, which may still run",
+    ),
+    (
+        sentences.not_reported("2 nodes", 3),
+        "2 nodes of round 3 did not report to the new coordinator",
+    ),
+    (sentences.never_ran(3), "round 3 had not begun"),
+    (
+        sentences.end_unwritten(""),
+        "all workers are done; waiting for the register to record it",
+    ),
+    (
+        sentences.end_unwritten("rank 1 failed"),
+        "the job is over (rank 1 failed); waiting for the register to record it",
+    ),
+    (
+        sentences.register_unreachable("", 60.0),
+        (
+            "the register cannot be reached: no answer came; "
+            "a round that runs goes on for at most 60 s"
+        ),
+    ),
+    (sentences.register_unreachable("refused", None), "the register cannot be reached: refused"),
+]
 HANGS = [
     (
         stalled(2, 308.2, ["evaluation", "training"], 1.04),
@@ -287,7 +386,11 @@ QUARANTINE = [
 
 
 @pytest.mark.parametrize(
-    ("sentence", "words"), [*NODES, *HANGS, *EXITS, *SAVING, *WARM_START, *OPERATORS, *QUARANTINE]
+    ("sentence", "words"),
+    [
+        *(*NODES, *ROUNDS, *TAKEOVERS, *HANGS, *EXITS, *SAVING, *WARM_START),
+        *(*OPERATORS, *QUARANTINE),
+    ],
 )
 def test_its_words(sentence: str, words: str) -> None:
     assert sentence == words

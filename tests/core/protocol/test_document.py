@@ -60,7 +60,9 @@ def test_the_largest_outcome_fits_the_document() -> None:
 
 def test_all_that_is_held_against_hosts_fits() -> None:
     """Where no further round is to come, nothing is (`coordinator.state.ledger`)."""
-    hosts = tuple(HostKept(2**56 - n, 10**6, 10**6, -123456789.1) for n in range(HOSTS_KEPT))
+    hosts = tuple(
+        HostKept(2**56 - n, 10**6, 10**6, -123456789.1, 10**6, 3600.1) for n in range(HOSTS_KEPT)
+    )
     whole = document(None)
     ledger = msgspec.structs.replace(whole.ledger, hosts=hosts, done=tuple(range(64)))
     largest = msgspec.structs.replace(whole, ledger=ledger)

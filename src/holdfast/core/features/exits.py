@@ -19,6 +19,9 @@ from typing import ClassVar
 
 from msgspec import Struct, field
 
+from holdfast.core.coordinator_hooks import CoordinatorFeature
+from holdfast.core.coordinator_hooks import Effects as CoordinatorEffects
+from holdfast.core.coordinator_io import Tell
 from holdfast.core.node import KilledFor, NodeState, WorkerHere, alive, running_round
 from holdfast.core.node_hooks import Effects, NodeFeature
 from holdfast.core.node_io import (
@@ -34,6 +37,11 @@ from holdfast.core.node_io import (
 from holdfast.core.policy import sentences
 from holdfast.core.protocol.messages import ExpectExits, ToNode
 
+TYPE_CHECKING = False  # As in `typing`, without its import.
+if TYPE_CHECKING:
+    from holdfast.core.coordinator import CoordinatorState
+    from holdfast.core.rounds import Round
+
 EXIT_TIMER = "exit"
 
 
@@ -43,6 +51,20 @@ class ExitWait(Struct):
     named: bool = False
     ending: tuple[int, ...] = ()
     """Local ranks that were sent SIGTERM."""
+
+
+class Exits(CoordinatorFeature):
+    """Tells nodes when half of all nodes have finished well: they should soon.
+
+    A node that misses this, or comes back later, is not told, and does not report.
+    """
+
+    def member_succeeded(self, state: CoordinatorState, current: Round) -> CoordinatorEffects:
+        seats = current.seats
+        if seats.succeeded != (len(seats.by_node) + 1) // 2 or current.stop is not None:
+            return []
+        left = [node for node in seats.nodes() if not seats.has_succeeded(node)]
+        return [Tell(node, ExpectExits(current.number)) for node in left]
 
 
 class NodeExits(NodeFeature):

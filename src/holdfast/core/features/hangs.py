@@ -139,7 +139,7 @@ class Hangs(CoordinatorFeature):
             stalls.case = None
         return []
 
-    def greeted(self, state: CoordinatorState, node: str) -> None:
+    def connected(self, state: CoordinatorState, node: str) -> None:
         """Start over, on a fresh connection (rule 4)."""
         current = state.group.round
         if current is None or current.stalls is None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from holdfast.core.coordinator_hooks import CoordinatorFeature
+from holdfast.core.membership import HostRecord
 from holdfast.core.policy import quarantine as policy
 from holdfast.core.policy import restarts, sentences
 from holdfast.core.policy import root_cause as rootcause
@@ -36,13 +37,6 @@ class HostQuarantine(CoordinatorFeature):
         if what == "quarantine":
             state.rewrite = True  # A successor must not quarantine that host once more.
             wake_at_next_end(state, now)
-
-    def sits_out(self, state: CoordinatorState, now: float) -> dict[str, float]:
-        kept = out(state, now)
-        if not kept:
-            return {}
-        records = {node: record_of(state, node, kept) for node in state.ready}
-        return {node: record.until for node, record in records.items() if record is not None}
 
     def refusal(self, state: CoordinatorState, node: str, now: float) -> str:
         record = record_of(state, node, out(state, now))
@@ -75,6 +69,23 @@ class HostQuarantine(CoordinatorFeature):
     def round_judged(
         self, state: CoordinatorState, ended: Round, cause: rootcause.Cause | None, now: float
     ) -> None:
+        self._count_losses(state, ended, now)
+        self._blame(state, ended, cause, now)
+        _forget(state, now)
+
+    def _count_losses(self, state: CoordinatorState, ended: Round, now: float) -> None:
+        """Count the lost hosts, or forget earlier losses if the job has made progress."""
+        if state.group.budget.fruitless == 0:
+            state.hosts = {n: policy.progressed(record) for n, record in state.hosts.items()}
+            return
+        for host in ended.stop.lost_hosts if ended.stop is not None else ():
+            number = number_of(host)
+            before = state.hosts.get(number, HostRecord(host))
+            state.hosts[number] = policy.lost(state.config.restarts, before, now)
+
+    def _blame(
+        self, state: CoordinatorState, ended: Round, cause: rootcause.Cause | None, now: float
+    ) -> None:
         """Note the host that the round blames, if any."""
         rules, stop = state.config.quarantine, ended.stop
         if not rules.after or stop is None or not stop.has_run:
@@ -90,14 +101,19 @@ class HostQuarantine(CoordinatorFeature):
                 state.hosts[number] = policy.failed_elsewhere(record, how, now)
                 if record.is_out(now) and not state.hosts[number].is_out(now):
                     state.group.wait.note = sentences.not_the_host(record.host, host)
-        before = state.hosts.get(blamed, policy.HostRecord(host))
+        before = state.hosts.get(blamed, HostRecord(host))
         state.hosts[blamed] = policy.blamed(rules, replace(before, host=host), how, now)
-        _forget(state, now)
 
     def took_over(self, state: CoordinatorState, written: Ledger, now: float) -> None:
         for kept in written.hosts:
-            record = policy.HostRecord("", kept.failures, kept.quarantines, now + kept.left_s)
-            state.hosts[kept.host] = record
+            state.hosts[kept.host] = HostRecord(
+                "",
+                kept.failures,
+                kept.quarantines,
+                now + kept.left_s,
+                losses=kept.losses,
+                paused_until=now + kept.pause_s,
+            )
         wake_at_next_end(state, now)
 
 
@@ -114,7 +130,7 @@ def _forget(state: CoordinatorState, now: float) -> None:
     rules = state.config.quarantine
     known = {n: policy.remembered(rules, record, now) for n, record in state.hosts.items()}
     kept = [n for n, record in known.items() if not policy.is_forgotten(record, now)]
-    kept.sort(key=lambda number: known[number].until, reverse=True)
+    kept.sort(key=lambda n: max(known[n].until, known[n].paused_until), reverse=True)
     state.hosts = {number: known[number] for number in kept[:HOSTS_KEPT]}
     wake_at_next_end(state, now)
 
@@ -130,14 +146,12 @@ def number_of(host: str) -> int:
     return roll((host,))
 
 
-def out(state: CoordinatorState, now: float) -> dict[int, policy.HostRecord]:
+def out(state: CoordinatorState, now: float) -> dict[int, HostRecord]:
     """The quarantined hosts. Few are ever known, and mostly none."""
     return {number: record for number, record in state.hosts.items() if record.is_out(now)}
 
 
-def record_of(
-    state: CoordinatorState, node: str, kept: dict[int, policy.HostRecord]
-) -> policy.HostRecord | None:
+def record_of(state: CoordinatorState, node: str, kept: dict[int, HostRecord]) -> HostRecord | None:
     """The record that quarantines this node, if any; `kept` are those that are `out`."""
     return kept.get(number_of(state.members[node].info.host)) if kept else None
 

@@ -480,7 +480,7 @@ class NodeSaving(NodeFeature):
     def worker_exited(self, state: NodeState, worker: WorkerHere) -> NodeEffects:
         return self._reports(state)
 
-    def in_greeting(self, state: NodeState, now: float) -> dict[str, Any]:
+    def in_report(self, state: NodeState, now: float) -> dict[str, Any]:
         """The present save: a coordinator that takes over continues it."""
         saving, report = self.now, None
         if saving is not None and running_round(state, state.last_round) is not None:

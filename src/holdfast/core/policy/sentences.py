@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from holdfast.core.policy.rounds import between
 from holdfast.core.protocol.model import Assignment
 
 SPAWNER_SILENT = "the spawner, the parent of all workers here, does not answer: killing it"
@@ -13,6 +12,12 @@ NO_SUBREAPER = "this kernel has no subreaper: processes that workers detach may 
 
 def _count(number: int, what: str) -> str:
     return f"1 {what}" if number == 1 else f"{number} {what}s"
+
+
+def between(least: int, most: int) -> str:
+    """`2 to 4 nodes`."""
+    nodes = _count(most, "node")
+    return nodes if least == most else f"{least} to {nodes}"
 
 
 def seat(assignment: Assignment) -> str:
@@ -74,6 +79,200 @@ def left_behind(processes: Sequence[str], forbidden: Sequence[str]) -> Iterator[
     if forbidden:
         words = "belongs to another user: it could not be ended, and may still run"
         yield f"{', '.join(forbidden)} {words}; going on without it"
+
+
+# Rounds (`core.rounds`, `core.seating`).
+
+PAUSING = "pausing before the next round"
+FREE = "re-forming, not counted against --max-restarts"
+ROUND_OVER = "that round is over"
+LOST_LEASE = "had lost the coordinator and stopped its workers"
+"""Of a node, as those that follow."""
+HAS_STOPPED = "has stopped its workers"
+NO_RANK = "this job has fixed ranks, and this node came without --node-rank: standing by"
+
+
+def last_call(candidates: int, most: int) -> str:
+    are = "is" if candidates == 1 else "are"
+    enough = f"{_count(candidates, 'node')} {are} enough"
+    return f"{enough}; last call for up to {most - candidates} more"
+
+
+def too_few_yet(candidates: int, least: int, within_s: float | None) -> str:
+    limit = "" if within_s is None else f" up to {within_s:g} s (--join-timeout)"
+    have = f"{candidates} of at least {_count(least, 'node')}"
+    return f"{have}; waiting{limit} for {least - candidates} more"
+
+
+def too_few_came(candidates: int, least: int, within_s: float) -> str:
+    have = f"only {candidates} of at least {_count(least, 'node')}"
+    return f"{have} came within {within_s:g} s (--join-timeout)"
+
+
+def newcomers_wait(newcomers: int) -> str:
+    return f"{_count(newcomers, 'node')} more will be taken in"
+
+
+def was_lost(reason: str) -> str:
+    return f"was lost: {reason}"
+
+
+def has_left(reason: str) -> str:
+    return f"has left: {reason}"
+
+
+def is_leaving(reason: str) -> str:
+    return f"is leaving: {reason}"
+
+
+def may_be_lost(node: str, reason: str) -> str:
+    return f"{node} may be lost: {reason}"
+
+
+def stays_out(node: str, reason: str) -> str:
+    return f"{node} stays out: {reason}"
+
+
+def out_of_reach(silent: int, size: int) -> str:
+    """Why a coordinator resigns."""
+    return f"{silent} of {size} nodes of the round are out of reach"
+
+
+def not_stopped_in_time(node: str) -> str:
+    return f"{node} has not stopped its workers, and counts as lost when its lease is over"
+
+
+def not_formed(reason: str, lost: str) -> str:
+    return f"{reason}, after {lost} was lost"
+
+
+def no_seat(number: int, size: int, most: int) -> str:
+    """To a node that waits while a round runs."""
+    soon = "this one will be taken in soon" if size < most else "standing by"
+    return f"round {number} runs with {size} of at most {most} nodes: {soon}"
+
+
+def round_closing(number: int) -> str:
+    return f"round {number} is coming to its end: standing by"
+
+
+def restart_asked(by: str) -> str:
+    return f"{by} asked for a restart"
+
+
+def fewer_asked(by: str, most: int) -> str:
+    return f"{by} asked for at most {_count(most, 'node')}"
+
+
+def joined(newcomers: int) -> str:
+    return "a node has joined" if newcomers == 1 else f"{newcomers} nodes have joined"
+
+
+def stopping(reason: str, number: int) -> str:
+    return f"{reason}; stopping round {number}"
+
+
+def re_forming(reason: str) -> str:
+    return f"{reason}; {FREE}" if reason else FREE
+
+
+def peers_failed(lost: str) -> str:
+    return f"{lost}, and its peers' workers failed as a result"
+
+
+def and_then(reason: str, further: str) -> str:
+    """Why a round ended, and what follows."""
+    return f"{reason}; {further}"
+
+
+def without_progress(rounds: int) -> str:
+    return f"{rounds} rounds in a row ended without progress"
+
+
+def no_further_round(reason: str) -> str:
+    return f"{reason}; no further round forms"
+
+
+def lost_ranks(first: int, last: int) -> str:
+    """Follows the name of the node that had them."""
+    return f" (rank {first})" if first == last else f" (ranks {first} to {last})"
+
+
+def missing_ranks(missing: Sequence[int], rivals: tuple[int, str, str] | None) -> str:
+    """The fixed ranks without a node, and one that two nodes claim."""
+    shown = ", ".join(map(str, missing[:3]))
+    more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+    said = f"rank{'' if len(missing) == 1 else 's'} {shown}{more}"
+    if rivals is not None:
+        rank, holder, other = rivals
+        said += f"; rank {rank} is claimed by {holder} and by {other}"
+    return said
+
+
+def rank_too_high(rank: int, size: int) -> str:
+    return f"this node came with --node-rank {rank} to a job of {size} nodes: standing by"
+
+
+def rank_taken(rank: int, by: str) -> str:
+    return f"--node-rank {rank} is taken by {by}: this node stands by until that one is gone"
+
+
+# Takeovers (`core.rounds`, `core.election`) and the end of the job (`core.coordinator`).
+
+REGISTER_ANSWERS = "the register answers again"
+RESIGNED = "it has resigned"
+OUTRANKED = "another coordinator leads by now"
+REGISTER_LOST = "its register was out of reach for too long"
+FINISHED_BEFORE = (
+    "this job has already finished, before this node came; "
+    "use another --rdzv-id, or try again in a minute"
+)
+
+
+def taken_over(by: str) -> str:
+    return f"{by or 'another coordinator'} has taken over"
+
+
+def leader_gone(host: str) -> str:
+    return f"the node that was the coordinator, on {host}, is gone with all its processes"
+
+
+def member_ended(number: int, host: str) -> str:
+    return f"a node of round {number}, on {host}, has ended"
+
+
+def all_reported(number: int, size: int, some_done: bool) -> str:
+    nodes = f"all {size} nodes of round {number} have"
+    if some_done:
+        nodes = f"all nodes of round {number} that are not done have"
+    elif size == 1:
+        nodes = f"the node of round {number} has"
+    return f"{nodes} reported: it goes on"
+
+
+def awaiting_reports(number: int, nodes: int, within_s: float) -> str:
+    who = f"{_count(nodes, 'node')} of round {number}"
+    return f"waiting up to {within_s:.0f} s for {who}, which may still run"
+
+
+def not_reported(who: str, number: int) -> str:
+    return f"{who} of round {number} did not report to the new coordinator"
+
+
+def never_ran(number: int) -> str:
+    return f"round {number} had not begun"
+
+
+def end_unwritten(failure: str) -> str:
+    """The outcome is not in the register yet; `failure` unless all workers succeeded."""
+    what = f"the job is over ({failure})" if failure else "all workers are done"
+    return f"{what}; waiting for the register to record it"
+
+
+def register_unreachable(reason: str, hold_s: float | None) -> str:
+    """For how long a running round goes on without it, if one runs."""
+    holds = "" if hold_s is None else f"; a round that runs goes on for at most {hold_s:g} s"
+    return f"the register cannot be reached: {reason or 'no answer came'}{holds}"
 
 
 # Hangs (`core.features.hangs`).

@@ -56,6 +56,10 @@ class HostKept(Struct, frozen=True, array_like=True):
     quarantines: Count
     left_s: Seconds
     """Seconds of quarantine from now on; below zero, seconds since its end."""
+    losses: Count = 0
+    """Rounds that lost a node on it since the job last made progress."""
+    pause_s: Seconds = 0.0
+    """For how long no round takes its nodes."""
 
 
 class NodeLimits(Struct, frozen=True, array_like=True):

@@ -563,12 +563,14 @@ def places_told(groups: Iterable[StackGroup]) -> tuple[FrameGroup, ...]:
 
 def _keep_record(environ: Mapping[str, str], worker: Watched, folder: Path) -> None:
     """In a lane."""
-    from holdfast.processes.monitoring.stacks import keep
+    from holdfast.processes.monitoring import flight_records
 
-    keep(environ, worker.rank, worker.born_at, folder)
+    flight_records.keep(environ, worker.rank, worker.born_at, folder)
 
 
 def load() -> bool:
     """In a lane: import what looks need, for whoever looks later."""
+    import holdfast.core.policy.worker_progress
+    import holdfast.processes.monitoring.checks  # noqa: F401 - for whoever looks later
 
     return True

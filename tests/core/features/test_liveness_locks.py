@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec.structs import replace
+from tests.core.coordinator.coordinated_job import Job, members, told
 
 from holdfast.core.coordinator import Beginning
 from holdfast.core.protocol.document import Ledger
@@ -13,8 +16,6 @@ from holdfast.core.protocol.messages import (
     StopRound,
 )
 from holdfast.core.protocol.model import Term
-
-from .coordinated_job import Job, members, told
 
 ROUND = 4
 INSTANCE = 7
@@ -52,7 +53,7 @@ def test_when_all_have_ended_the_next_round_forms_at_once() -> None:
 def test_it_can_be_told_with_the_greeting() -> None:
     job = started_again()
     come(job, "a", "b")
-    told_by = {"endpoint": job.endpoint(), "ended": (ended(0), ended(1), ended(2))}
+    told_by: dict[str, Any] = {"endpoint": job.endpoint(), "ended": (ended(0), ended(1), ended(2))}
     assert members(job.greet("c", **told_by)) == ["a", "b", "c"]
 
 
