@@ -103,7 +103,7 @@ def test_a_coordinator_that_is_reached_anew_is_told_again() -> None:
 
 def test_once_a_worker_has_ended_those_that_never_spoke_are_looked_at_anew() -> None:
     life = running()
-    silent = replace(STALLED, never_spoke=True, needs_cause=True)
+    silent = replace(STALLED, never_reported=True, needs_cause=True)
     life.take(silent)
     assert Report(WorkersResumed(1)) in life.take(exited(1, ExitStatus(code=0)))
     (report,) = life.take(silent)

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.core.policy.hangs import HangTerms, HangVerdict, HangWatch, WorkerSight, judge, look
+from holdfast.core.policy.hangs import HangTerms, HangVerdict, HangWatch, WorkerSight, check, judge
 from holdfast.core.policy.stacks import StackFrame, WorkerStack
 
 FLOOR_S, UNSAID_S, LOOK_S = 300.0, 1800.0, 2.0
-TERMS = HangTerms(floor_s=FLOOR_S, unsaid_s=UNSAID_S, interval_s=LOOK_S)
+TERMS = HangTerms(floor_s=FLOOR_S, unreported_s=UNSAID_S, interval_s=LOOK_S)
 ALL_REDUCE = (
     StackFrame("/x/site-packages/torch/d.py", 1, "all_reduce"),
     StackFrame("/t.py", 4, "f"),
@@ -48,7 +48,7 @@ class Group:
     def run(self, moment: Moment, lasts_s: float, every_s: float = LOOK_S) -> Group:
         at = 0.0
         while at < lasts_s:
-            self.found.append(look(self.watch, moment(at), self.now))
+            self.found.append(check(self.watch, moment(at), self.now))
             at += every_s
             self.now += every_s
         return self
@@ -170,7 +170,7 @@ def test_a_group_that_says_nothing_is_told_of_after_long_idleness_and_not_restar
     assert group.found[-15:].count("suspicion") == 1
     verdict = group.judged()
     assert verdict.hangs
-    assert verdict.never_spoke
+    assert verdict.never_reported
     assert not verdict.needs_cause
     assert "without work or output" in verdict.words
 

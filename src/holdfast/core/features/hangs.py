@@ -156,7 +156,7 @@ class Hangs(CoordinatorFeature):
         been the only one that was not stalled."""
         stalls = current.stalls
         if stalls is not None:
-            left = {node: one for node, one in stalls.reports.items() if not one.never_spoke}
+            left = {node: one for node, one in stalls.reports.items() if not one.never_reported}
             if len(left) < len(stalls.reports):
                 stalls.reports, stalls.case = left, None
         return _check(state)
@@ -181,7 +181,7 @@ def _check(state: CoordinatorState) -> Effects:
     if stalls.case is None or stalls.case.node not in ("", *left):
         stalls.case = HangCase("")
         if state.config.oversight.hang == "restart" and (
-            is_known or not any(stalls.reports[node].never_spoke for node in left)
+            is_known or not any(stalls.reports[node].never_reported for node in left)
         ):
             stalls.case = _with_suspect(stalls, left, groups)
         said = _announced(state, current, left, groups)
@@ -248,7 +248,7 @@ def _announced(
         return []
     from holdfast.core.policy.stacks import in_words
 
-    stalled_s = min(of_round(current).reports[node].still_s for node in left)
+    stalled_s = min(of_round(current).reports[node].stalled_s for node in left)
     finished = sorted(one.node for one in current.seats.by_node.values() if one.succeeded)
     names = [state.name_of(node) for node in finished]
     return [Explain(sentences.hang_of_nodes(len(left), stalled_s, in_words(groups), names))]
@@ -315,8 +315,8 @@ class NodeHangs(NodeFeature):
         told = WorkersStalled(
             event.round,
             event.locations,
-            event.still_s,
-            event.never_spoke,
+            event.stalled_s,
+            event.never_reported,
             event.needs_cause,
             any(worker.ended_early for worker in state.workers.values()),
         )
@@ -325,7 +325,7 @@ class NodeHangs(NodeFeature):
     def worker_exited(self, state: NodeState, worker: WorkerHere) -> NodeEffects:
         """Others may have waited for one that exits well: those that never reported start over."""
         event = self.now.stall
-        if event is None or not event.never_spoke or not worker.ended_early or not alive(state):
+        if event is None or not event.never_reported or not worker.ended_early or not alive(state):
             return []
         self.now.stall, self.now.announced = None, False
         return [Report(WorkersResumed(event.round))]

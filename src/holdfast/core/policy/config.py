@@ -214,7 +214,7 @@ class Oversight(Struct, frozen=True):
     """How long after its start a worker's first sign, a phase or a step, may take."""
     first_step_s: float | None = None
     """How long after its start a worker's first step may take, if limited."""
-    hang_unsaid_s: float = 1800.0
+    hang_unreported_s: float = 1800.0
     """The same for workers that never report a step."""
     straggler_after_s: float = 90.0
     """How long a worker has to be slow to be reported (`core.policy.worker_progress`)."""

@@ -182,8 +182,8 @@ class WorkersStalled(Record, frozen=True):
     round: Number
     locations: Annotated[tuple[FrameGroup, ...], Meta(max_length=LOCATIONS_MOST)] = ()
     """Their locations, the largest group first."""
-    still_s: Seconds = 0.0
-    never_spoke: bool = False
+    stalled_s: Seconds = 0.0
+    never_reported: bool = False
     """They never reported a step: the stall is only reported, unless a cause is known."""
     needs_cause: bool = False
     """It counts only if the rank for which they wait is known."""

@@ -65,7 +65,7 @@ class HangChecks:
             for worker, sign in workers
             if worker.pid in views
         ]
-        finding = hangs.look(self._watch, seen, time.monotonic())
+        finding = hangs.check(self._watch, seen, time.monotonic())
         if finding != "nothing":
             self._on_finding(finding)
 
@@ -114,7 +114,7 @@ class StuckChecks:
     def _on_views(self, views: dict[int, kernel.KernelView]) -> None:
         self._is_looking = False
         seen = [stuck.StuckSample(rank, view.state, view.switches) for rank, view in views.items()]
-        for finding in stuck.look(self._watch, seen, time.monotonic()):
+        for finding in stuck.check(self._watch, seen, time.monotonic()):
             self._on_stuck(finding, _in_words(finding, views[finding.local_rank]))
 
 

@@ -504,7 +504,7 @@ class Monitor:
         from holdfast.processes.monitoring.checks import HangChecks
 
         watched = self._round.oversight
-        terms = HangTerms(watched.hang_after_s, watched.hang_unsaid_s, watched.hang_check_s)
+        terms = HangTerms(watched.hang_after_s, watched.hang_unreported_s, watched.hang_check_s)
         lane, port = self._means.process_lane, self._round.store_port
         return HangChecks(terms, lane, self._on_finding, port)
 
@@ -541,8 +541,8 @@ class Monitor:
                     snapshot.file,
                     verdict.suspect,
                     places_told(verdict.groups),
-                    verdict.still_s,
-                    verdict.never_spoke,
+                    verdict.stalled_s,
+                    verdict.never_reported,
                     verdict.needs_cause,
                 )
             )
