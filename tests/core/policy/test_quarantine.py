@@ -1,4 +1,4 @@
-"""When a host is kept out: the rules of `core.policy.quarantine`, one by one."""
+"""When a host is quarantined: the rules of `core.policy.quarantine`, one by one."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_a_stay_that_did_not_take_place_does_not_count() -> None:
     needed = let_in(rounds_that_failed([1.0, 2.0, 3.0]), 3.0)
     assert not needed.is_out(3.0)
     again = rounds_that_failed([4.0], needed)
-    assert again.until == 304.0, "it is kept out no longer than the first time"
+    assert again.until == 304.0, "it is quarantined no longer than the first time"
     assert again.failures == 4
 
 

@@ -1,4 +1,4 @@
-"""Who is held by the kernel or by a signal, for how long, and what is said of it when."""
+"""Workers that are stuck in the kernel or stopped by a signal, and when they are reported."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ Rules
    `unreported_s`. Such a group is reported, and never restarted.
    After the floor it is only a part of what the coordinator needs: it is reported where stacks show
    which rank the others wait for. Each worker has to be at the same location in three checks for
-   that. Such verdicts are repeated, less and less often: a verdict from before another rank ended is
+   that. Such verdicts are repeated, less and less often: one from before another rank ended is
    void. Where at least half of them are stalled and wait for others that work, that is reported
    once, as of a slow rank: an endless loop has the same signs.
 8. A suspicion that its stacks do not confirm is not raised again before twice the time has passed.

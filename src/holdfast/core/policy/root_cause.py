@@ -161,7 +161,9 @@ def blame(cause: Cause) -> Blame:
 
     first = cause.first
     if not first.status.is_known:
-        return Blame(kinds.EXCEPTION, first.host, "unclear", "whoever runs the workers says so")
+        return Blame(
+            kinds.EXCEPTION, first.host, "unclear", "the caller, which runs the workers, says so"
+        )
     if _missed_somebody(first):
         return _blame_early_end(cause)
     if lost_a_peer(first):
