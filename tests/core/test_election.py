@@ -95,9 +95,9 @@ class Node:
 
 
 def welcomed(
-    by: str, successors: tuple[str, ...], places: dict[str, Endpoint] | None = None
+    by: str, successors: tuple[str, ...], addresses: dict[str, Endpoint] | None = None
 ) -> Told:
-    return Told(Welcomed(leader=by, successors=successors, places=places or {}), Term())
+    return Told(Welcomed(leader=by, successors=successors, addresses=addresses or {}), Term())
 
 
 def of_kind(effects: list[ElectionEffect], *kinds: type) -> list[ElectionEffect]:
@@ -288,11 +288,11 @@ def test_a_leader_that_hears_of_a_higher_term_steps_down() -> None:
 
 def test_13_the_leader_and_its_successors_are_dialled_and_only_then_the_register_is_asked() -> None:
     node = follower("d", leader())
-    places = {"a": Endpoint("10.0.0.1", 7), "c": Endpoint("10.0.0.3", 7)}
-    node.take(welcomed("a", ("b", "c"), places))
+    addresses = {"a": Endpoint("10.0.0.1", 7), "c": Endpoint("10.0.0.3", 7)}
+    node.take(welcomed("a", ("b", "c"), addresses))
     node.answers = False
     calls = [node.take(Dial()) for _ in range(2)]
-    assert calls[0] == [DialNodes(("a", "b", "c"), (places["a"], places["c"]))]
+    assert calls[0] == [DialNodes(("a", "b", "c"), (addresses["a"], addresses["c"]))]
     assert calls[1] == [ReadRegister()]
 
 

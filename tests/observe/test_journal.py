@@ -468,8 +468,8 @@ def test_signals_replay_though_a_file_knows_only_their_numbers(path: Path) -> No
 
 
 def test_a_journal_of_another_schema_is_refused(path: Path) -> None:
-    path.write_text('{"schema": 4, "jobs": []}\n')
-    with pytest.raises(UsageError, match="has schema 4, not 3"):
+    path.write_text('{"schema": 5, "jobs": []}\n')
+    with pytest.raises(UsageError, match=f"has schema 5, not {SCHEMA}"):
         read(path)
 
 

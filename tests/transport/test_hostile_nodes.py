@@ -133,7 +133,7 @@ REFUSED: dict[str, tuple[FromNode, ...]] = {
     "another node's failure described": (GREETING, FailuresDescribed(1, (FORGED,))),
     "another node's failure on leaving": (GREETING, NodeLeft("bye", failures=(FORGED,))),
     "another node's failure in a greeting": (
-        greeted(standing=RoundReport(1, 0, 2, "failed", (FORGED,), INSTANCE)),
+        greeted(report=RoundReport(1, 0, 2, "failed", (FORGED,), INSTANCE)),
     ),
 }
 IGNORED: dict[str, tuple[FromNode, ...]] = {
@@ -142,9 +142,9 @@ IGNORED: dict[str, tuple[FromNode, ...]] = {
     "progress of a round that it is not in": (GREETING, WorkersProgressed(1, 10**9)),
     "success in a round that it is not in": (GREETING, WorkersSucceeded(1)),
     "leaving a round that it is not in": (GREETING, NodeLeft("bye", failures=(OWN,))),
-    "a seat that is another's": (greeted(standing=RoundReport(1, 1, 2, "stopped", (), INSTANCE)),),
+    "a seat that is another's": (greeted(report=RoundReport(1, 1, 2, "stopped", (), INSTANCE)),),
     "a round of a million nodes": (
-        greeted(standing=RoundReport(1, 0, 1_000_000, "running", (), INSTANCE)),
+        greeted(report=RoundReport(1, 0, 1_000_000, "running", (), INSTANCE)),
     ),
     "a million charges": (seen(INSTANCE, charges=1_000_000),),
 }

@@ -474,10 +474,12 @@ def _written_endpoints(config: JobConfig, secrets: Secrets) -> tuple[Endpoint, .
         document = decode(found[0]) if found else None
     except (RegisterUnreachable, RegisterRefused, msgspec.DecodeError) as error:
         raise AdminError(f"the register cannot be read: {error}") from None
-    if document is None or not document.places:
+    if document is None or not document.addresses:
         raise AdminError(f"no job called {config.run_id!r} is written down there")
     leader = document.leader
-    return tuple(sorted(document.places.values(), key=lambda p: p != document.places.get(leader)))
+    return tuple(
+        sorted(document.addresses.values(), key=lambda p: p != document.addresses.get(leader))
+    )
 
 
 def _tls(security: ConnectionSecurity) -> ssl.SSLContext | None:

@@ -242,7 +242,7 @@ class Agent:
         from holdfast.agent.health_port import HealthPort
 
         self._health = HealthPort(
-            self._engine, self.supervisor.standings, self._loop, self._history
+            self._engine, self.supervisor.worker_progress, self._loop, self._history
         )
         self._health.open(self.config.health, self._journal)
 

@@ -20,7 +20,7 @@ from holdfast.agent.metrics import NodeMetrics
 from holdfast.core import health
 from holdfast.core.policy import texts
 from holdfast.core.policy.config import HealthSettings
-from holdfast.core.policy.standings import WorkerProgress
+from holdfast.core.policy.worker_progress import WorkerProgress
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.model import Endpoint
 from holdfast.engine.engine import Engine
@@ -53,12 +53,12 @@ class HealthPort:
     def __init__(
         self,
         engine: Engine,
-        standings: Callable[[], list[WorkerProgress]],
+        worker_progress: Callable[[], list[WorkerProgress]],
         loop: Loop,
         live: LiveHistory,
     ) -> None:
-        self._engine, self._standings, self._loop = engine, standings, loop
-        self._metrics, self._history = NodeMetrics(engine, standings, live), live
+        self._engine, self._worker_progress, self._loop = engine, worker_progress, loop
+        self._metrics, self._history = NodeMetrics(engine, worker_progress, live), live
         self._told: set[str] = set()
         self._lag_timer: Cancellable | None = None
         self._due = 0.0
@@ -115,7 +115,7 @@ class HealthPort:
         limit = request.query.get("max_age")
         max_age_s = None if limit is None else texts.seconds(limit)
         age_s = self._history.running_s(self._loop.now())
-        return health.progress(self._engine.state, self._standings(), age_s, max_age_s)
+        return health.progress(self._engine.state, self._worker_progress(), age_s, max_age_s)
 
     def _answering(
         self, verdict: Callable[[PageRequest], health.Health]

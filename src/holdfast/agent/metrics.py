@@ -12,7 +12,7 @@ from holdfast.core import health
 from holdfast.core.coordinator import CoordinatorState
 from holdfast.core.membership import Member
 from holdfast.core.node import NodeState, Phase, alive
-from holdfast.core.policy.standings import WorkerProgress
+from holdfast.core.policy.worker_progress import WorkerProgress
 from holdfast.core.rounds import ENDINGS
 from holdfast.engine.coordinating import Coordinating
 from holdfast.engine.engine import Engine
@@ -30,9 +30,9 @@ class NodeMetrics:
     """The metrics of one node, and of the coordinator while that is here."""
 
     def __init__(
-        self, engine: Engine, standings: Callable[[], list[WorkerProgress]], live: LiveHistory
+        self, engine: Engine, workers: Callable[[], list[WorkerProgress]], live: LiveHistory
     ) -> None:
-        self._engine, self._standings, self._live = engine, standings, live
+        self._engine, self._worker_progress, self._live = engine, workers, live
         self._counts = JobCounts(live)
         self.lag = Histogram(LAG_BOUNDS_S)
         self._started = time.time()
@@ -76,10 +76,10 @@ class NodeMetrics:
         return samples
 
     def _workers(self) -> Samples:
-        standings = self._standings()
-        steps = {(str(one.rank),): one.step for one in standings}
-        ages = {(str(one.rank),): one.step_age_s for one in standings}
-        paces = {(str(one.rank),): one.steps_a_second for one in standings}
+        workers = self._worker_progress()
+        steps = {(str(one.rank),): one.step for one in workers}
+        ages = {(str(one.rank),): one.step_age_s for one in workers}
+        paces = {(str(one.rank),): one.steps_a_second for one in workers}
         return {
             "holdfast_worker_step": {rank: n for rank, n in steps.items() if n is not None},
             "holdfast_worker_step_age_seconds": {

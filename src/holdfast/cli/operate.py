@@ -11,7 +11,7 @@ from holdfast.cli.job_connection import connect, is_elsewhere, job_parser, own_n
 from holdfast.cli.status import events_after
 from holdfast.cli.time_arguments import duration
 from holdfast.cli.verbs import verb
-from holdfast.core.policy import rounds
+from holdfast.core.policy import sentences
 from holdfast.core.protocol.bounds import COUNT_MOST
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.requests import (
@@ -119,7 +119,7 @@ def scale(asked: Namespace) -> None:
         raise UsageError(f"{most} nodes are too many", f"at most {COUNT_MOST}")
     with connect(asked) as job:
         job.ask_coordinator(ScaleWanted(least, most, own_name()))
-    print(f"the job has {rounds.between(least, most)} from now on")
+    print(f"the job has {sentences.between(least, most)} from now on")
 
 
 @verb(SAVE)

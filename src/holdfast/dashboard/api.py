@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import msgspec
 from msgspec import Struct
 
-from holdfast.core.policy.rounds import between
+from holdfast.core.policy.sentences import between
 from holdfast.core.policy.stacks import (
     StackFrame,
     StackGroup,
@@ -161,7 +161,7 @@ def _frames(told: StackTold) -> Iterable[StackFrame]:
 
 def _group(group: StackGroup) -> StackGroupShown:
     ranks = [one.rank for one in group.stacks]
-    return StackGroupShown(ranks, group.place.in_words(len(ranks) == 1), _text(group.stacks[0]))
+    return StackGroupShown(ranks, group.location.in_words(len(ranks) == 1), _text(group.stacks[0]))
 
 
 def _text(stack: WorkerStack) -> str:

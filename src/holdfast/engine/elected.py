@@ -252,7 +252,7 @@ class Elected(NetworkedLink):
         self._engine.post(told)
         if isinstance(message, Welcomed) and term >= self._heard:
             self._heard, self._leader = term, message.leader
-            self._leader_address = message.places.get(message.leader, self._leader_address)
+            self._leader_address = message.addresses.get(message.leader, self._leader_address)
             self._inbox.put(told)
 
     def on_own_tether(self, tether: int) -> None:

@@ -7,7 +7,7 @@ story of a job and a proof of how it was decided.
 
 Schema (one object a line):
 
-    {"schema": 3, "job": run id, "node", "host", "started": ISO time, "config": {…},
+    {"schema": 4, "job": run id, "node", "host", "started": ISO time, "config": {…},
      "clock": {"at", "wall"}}
     {"seq", "at": seconds on the node's own clock, "machine": "agent" | "coordinator",
      "event": {"type", …}, "effects": [{"type", …}, …]}
@@ -77,9 +77,9 @@ from holdfast.core.protocol.messages import (
 from holdfast.core.protocol.model import Term
 from holdfast.observe.journal_file import LIMIT_BYTES, JournalFile, later_parts
 
-SCHEMA = 3
-READABLE_SCHEMAS = (1, 2, 3)
-"""The first had no clocks: its steps can be put in time to the second. Both had other names."""
+SCHEMA = 4
+READABLE_SCHEMAS = (1, 2, 3, 4)
+"""The first had no clocks: its steps can be put in time to the second. All had other names."""
 APART_S = 0.001
 QUIET_LEAST_S = 10.0
 QUIET_SHARE = 0.05

@@ -80,7 +80,7 @@ def test_peers_of_a_node_without_a_lease_are_not_charged(told_in: str) -> None:
     job.stop("a", failure(0))
     if told_in == "its greeting":
         stopped = RoundReport(1, 1, 2, "stopped", lease_ended=True)
-        effects = job.greet("b", standing=stopped, endpoint=job.endpoint())
+        effects = job.greet("b", report=stopped, endpoint=job.endpoint())
     else:
         effects = job.hear("b", RoundStopped(1, (), job.endpoint(), lease_ended=True))
     assert "host-b had lost the coordinator and stopped its workers, and its peers'" in explained(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.node import Timer
+from holdfast.core.features.liveness_locks import LOCK_TIMER, LOCK_WAIT_S
 from holdfast.core.node_io import (
     CoordinatorReached,
     Dial,
@@ -140,15 +140,15 @@ def joined(effects: list[NodeEffect]) -> NodeJoined:
 def test_a_node_joins_once_it_holds_its_liveness_lock() -> None:
     life = Life()
     started = life.take(NodeStarted(cold="not wanted", notes=True))
-    assert WakeNode(Timer.LOCK, 2.0) in started
+    assert WakeNode(LOCK_TIMER, LOCK_WAIT_S) in started
     assert life.take(EndpointReserved(PORT)) == []
     assert joined(life.take(LivenessLockTaken())).info.node
 
 
 def test_a_disk_that_does_not_answer_holds_up_nobody() -> None:
     life = noting()
-    assert joined(life.take(NodeTimerFired(Timer.LOCK))).info.node
-    assert life.take(NodeTimerFired(Timer.LOCK)) == []
+    assert joined(life.take(NodeTimerFired(LOCK_TIMER))).info.node
+    assert life.take(NodeTimerFired(LOCK_TIMER)) == []
 
 
 def test_who_ended_on_this_machine_is_told_with_every_greeting() -> None:

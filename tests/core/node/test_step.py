@@ -123,7 +123,7 @@ def test_what_a_lost_zygote_did_not_fork_starts_cold() -> None:
     life = Life()
     life.take(NodeStarted(), ZygoteReady(()), EndpointReserved(PORT))
     start = StartWorkers(assignment(), (0, 1), warm=True)
-    assert life.take(run_round()) == [start, WakeNode("fork", 60.0)]
+    assert life.take(run_round()) == [WakeNode("fork", 60.0), start]
     effects = life.take(WorkerStarted(1, 0, 101), ZygoteLost("it ended with status 1"))
     cold = StartWorkers(assignment(), (1,), warm=False)
     assert without_words(effects) == [DropZygote(), cold]

@@ -76,7 +76,7 @@ class StackSnapshot(Struct, frozen=True):
     def groups(self) -> tuple[StackGroup, ...]:
         return grouped(self.stacks())
 
-    def place_of(self, rank: int) -> str:
+    def location_of(self, rank: int) -> str:
         """Where this one was, in words; empty where that is not known."""
         return next((where(stack) for stack in self.stacks() if stack.rank == rank), "")
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from holdfast.core.policy.standings import MARKS_APART_S, WINDOW_S, StepMarks, note, pace
+from holdfast.core.policy.worker_progress import MARKS_APART_S, WINDOW_S, StepMarks, note, pace
 
 
 def stepping(times: list[float], steps: list[int] | None = None) -> StepMarks:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from msgspec.structs import replace
+from tests.core.coordinator.coordinated_job import Job, members, told
 
 from holdfast.core.coordinator import Beginning
 from holdfast.core.protocol.document import Ledger
@@ -13,8 +14,6 @@ from holdfast.core.protocol.messages import (
     StopRound,
 )
 from holdfast.core.protocol.model import Term
-
-from .coordinated_job import Job, members, told
 
 ROUND = 4
 INSTANCE = 7

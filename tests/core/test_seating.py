@@ -6,14 +6,21 @@
 from __future__ import annotations
 
 from msgspec import structs
+from tests.core.coordinator.coordinated_job import (
+    Job,
+    assignment,
+    explained,
+    failure,
+    members,
+    outcome,
+    told,
+)
 
 from holdfast.core.coordinator_io import CoordinatorEffect, Tell
 from holdfast.core.membership import NodeGone, NodeSuspected
 from holdfast.core.policy.config import Rendezvous
 from holdfast.core.protocol.messages import NodeDraining, NodeGreeted, RoundReport, Seen, StandBy
 from holdfast.core.protocol.model import Endpoint, NodeInfo, Term
-
-from .coordinated_job import Job, assignment, explained, failure, members, outcome, told
 
 GONE = "all its processes have ended"
 

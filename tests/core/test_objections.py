@@ -1,19 +1,15 @@
-"""Who may say what of whom."""
+"""Messages that are refused."""
 
 from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
+from tests.core.coordinator.coordinated_job import running
 
 from holdfast.core import coordinator as livenesses
-from holdfast.core.coordinator import (
-    INSTANCE_MOST,
-    LEAP,
-    Coordinator,
-    JobEnd,
-    coordinator_of,
-)
+from holdfast.core.coordinator import Coordinator, JobEnd, coordinator_of
 from holdfast.core.coordinator_io import Refuse
+from holdfast.core.objections import INSTANCE_MOST, LEAP
 from holdfast.core.protocol.messages import (
     ClosingWanted,
     FromNode,
@@ -27,8 +23,6 @@ from holdfast.core.protocol.messages import (
     WorkersProgressed,
 )
 from holdfast.core.protocol.model import Endpoint, ExitStatus, Failure, NodeInfo, Outcome, Term
-
-from .coordinated_job import running
 
 PLACE = Endpoint("10.0.0.1", 4000)
 FAILURE = Failure("b", "host-b", 0, 2, "default", 7, ExitStatus(code=1), 1.0)
