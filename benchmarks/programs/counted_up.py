@@ -1,4 +1,4 @@
-"""The program of `holdfast chaos --demo`: it counts, resumes where it was, and checks itself.
+"""The program of `benchmarks.soak --plain`: it counts, resumes where it was, and checks itself.
 
 Run by workers, with a folder as its argument. Rank 0 keeps the progress; all ranks continue from
 there after a restart. It ends when the folder has a file called `enough`. Standard library only.

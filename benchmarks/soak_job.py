@@ -1,4 +1,4 @@
-"""A job of several agents on this machine, for a demo: real ones, restarted when killed.
+"""A job of several agents on this machine, for the soak: real ones, restarted when killed.
 
 Rules
 1. All its files are in one folder, which is the caller's; temporary files of the agents too.
@@ -36,7 +36,7 @@ GONE_S = 10.0
 """How long an agent's processes may outlive it: a spawner reaps the rest."""
 
 
-class DemoProgram(Struct, frozen=True):
+class SoakProgram(Struct, frozen=True):
     """The workers' program, and their number."""
 
     file: Path
@@ -45,12 +45,12 @@ class DemoProgram(Struct, frozen=True):
     options: tuple[str, ...] = ()
 
 
-class DemoJob:
+class SoakJob:
     """Agents of one job; `close` ends all of it, in whatever state it is."""
 
-    def __init__(self, program: DemoProgram, folder: Path) -> None:
+    def __init__(self, program: SoakProgram, folder: Path) -> None:
         self.program, self.folder = program, folder
-        self.run_id = f"trial-{os.getpid()}"
+        self.run_id = f"soak-{os.getpid()}"
         self.token_file = folder / "token"
         self.started_again = 0
         self.statuses: dict[int, int] = {}
