@@ -38,7 +38,7 @@ from holdfast.runtime.loop import Loop
 
 TRY_AGAIN_S = 0.05
 ENDS_WITHIN_S = 20.0
-"""How long a spawner that has hung up may take to end: it kills all that is below it first."""
+"""How long a spawner that has hung up may take to end: a guardian kills what it left first."""
 _FOR_NOW = (errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM)
 """The kernel takes nothing now: too many descriptors of this user are on their way, say."""
 

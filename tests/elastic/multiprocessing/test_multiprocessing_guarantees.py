@@ -23,10 +23,11 @@ from holdfast.elastic.multiprocessing import (
     MultiprocessContext,
     PContext,
     SignalException,
-    forking,
+    calls,
     start_processes,
 )
 from holdfast.elastic.multiprocessing.started_processes import StartedProcesses
+from holdfast.processes.stdlib_only import linux
 
 sys.path.append(str(Path(__file__).parents[1]))
 import entrypoints
@@ -66,22 +67,31 @@ def started_with_a_daemon(tmp_path: Path, kind: str) -> tuple[PContext, int]:
     return context, int(Path(path).read_text())
 
 
+def spawner_of(context: PContext) -> int:
+    worker = linux.read_process(context.pids()[0])
+    assert worker is not None
+    return worker.parent
+
+
 # --- deaths ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_worker_outlives_a_spawner_that_is_killed(
-    tmp_path: Path, is_running: Callable[[int], bool], kind: str
+@pytest.mark.parametrize("killed", ["spawner", "guardian"])
+def test_nothing_outlives_a_spawner_that_is_killed(
+    tmp_path: Path, is_running: Callable[[int], bool], kind: str, killed: str
 ) -> None:
     context, daemon = started_with_a_daemon(tmp_path, kind)
-    spawner, worker = context._started._group.spawner_pid, context.pids()[0]
-    os.kill(spawner, signal.SIGKILL)
-    os.kill(daemon, signal.SIGKILL)  # It has left the session, and the caller is no subreaper.
+    spawner = spawner_of(context)
+    guardian = context._started._group.spawner_pid
+    assert guardian != spawner
+    os.kill(spawner if killed == "spawner" else guardian, signal.SIGKILL)
     result = context.wait()
     assert result is not None
     assert result.failures[0].exitcode == -signal.SIGKILL
-    for orphan in (worker, daemon):
-        os.waitpid(orphan, 0)  # The test process takes in orphans.
+    assert not any(map(is_running, (guardian, daemon, context.pids()[0])))
+    if killed == "guardian":
+        os.waitpid(spawner, 0)  # The test process takes in orphans.
     assert not is_running(spawner)
 
 
@@ -240,7 +250,7 @@ def test_a_signal_while_they_are_being_made_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     name = "fork_spawner" if kind == "fork" else "new_spawner"
-    make = getattr(forking, name)
+    make = getattr(calls, name)
 
     def made(*arguments: Any) -> Any:
         try:
@@ -248,7 +258,7 @@ def test_a_signal_while_they_are_being_made_leaves_nothing(
         finally:
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(forking, name, made)
+    monkeypatch.setattr(calls, name, made)
     with pytest.raises(SignalException):
         one_that_stays(tmp_path, kind)
 
@@ -320,7 +330,7 @@ def test_closed_while_it_is_started_it_does_not_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another thread closes it as early as it can."""
-    make = forking.new_spawner
+    make = calls.new_spawner
     in_the_middle, closing = threading.Event(), threading.Event()
 
     def made() -> Any:
@@ -328,7 +338,7 @@ def test_closed_while_it_is_started_it_does_not_stay(
         assert closing.wait(DEADLINE_S)
         return make()
 
-    monkeypatch.setattr(forking, "new_spawner", made)
+    monkeypatch.setattr(calls, "new_spawner", made)
     logs = DefaultLogsSpecs(log_dir=str(tmp_path))
     context = MultiprocessContext("fn", entrypoints.stay, {0: ()}, envs(1), "spawn", logs)
     thread = threading.Thread(target=context.start)
@@ -348,13 +358,13 @@ def test_closed_by_a_signal_handler_while_it_is_started_it_does_not_stay(
 ) -> None:
     logs = DefaultLogsSpecs(log_dir=str(tmp_path))
     context = MultiprocessContext("fn", entrypoints.stay, {0: ()}, envs(1), "spawn", logs)
-    make = forking.new_spawner
+    make = calls.new_spawner
 
     def made() -> Any:
         context.close()  # As the handler would, in this very thread.
         return make()
 
-    monkeypatch.setattr(forking, "new_spawner", made)
+    monkeypatch.setattr(calls, "new_spawner", made)
     context.start()
     assert context.wait(0) is not None
 

@@ -145,6 +145,6 @@ def test_a_finder_of_ours_is_the_first_one(runs) -> None:
 
 
 def test_a_warning_from_beyond_the_program_names_our_file(runs) -> None:
-    place = b"<sys>:0" if sys.version_info >= (3, 15) else b"sys:1"
+    place = b"<sys>:0" if sys.version_info >= (3, 14) else b"sys:1"
     assert place + b": UserWarning: from afar" in runs["cold"].stderr
     assert b"/run_as_main.py:" in runs["warm"].stderr

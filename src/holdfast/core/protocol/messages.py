@@ -428,41 +428,42 @@ class CloseRequest(Record, frozen=True):
     missing_count: Count = 0
 
 
-FromNode = (
+# The protocol, and what features add to it (`core.features`).
+
+ProtocolFromNode = (
     NodeGreeted
     | Heartbeat
     | NodeJoined
     | WorkersFailed
-    | FailuresDescribed
     | WorkersSucceeded
     | WorkersProgressed
-    | WorkersStalled
-    | WorkersResumed
     | RoundStopped
     | NodeDraining
-    | SaveHeard
-    | WorkersSaved
     | NodeLeft
     | ClosingWanted
+)
+FeaturesFromNode = (
+    FailuresDescribed
+    | WorkersStalled
+    | WorkersResumed
+    | SaveHeard
+    | WorkersSaved
     | MembersEnded
     | RequestMade
     | RequestAnswered
 )
-ToNode = (
-    Welcomed
-    | HeartbeatAnswered
-    | StandBy
-    | RunRound
-    | SaveNow
-    | SaveOver
-    | StopRound
-    | DescribeFailures
+FromNode = ProtocolFromNode | FeaturesFromNode
+ProtocolToNode = Welcomed | HeartbeatAnswered | StandBy | RunRound | StopRound | CloseJob
+FeaturesToNode = (
+    DescribeFailures
     | TellHang
     | ExpectExits
-    | CloseJob
+    | SaveNow
+    | SaveOver
     | ForwardRequest
     | PassResponse
     | CloseRequest
 )
+ToNode = ProtocolToNode | FeaturesToNode
 OfRequests = ForwardRequest | PassResponse | CloseRequest
 """Messages that a node's machine does not get: they decide nothing."""

@@ -7,14 +7,21 @@ Rules
    and a daemon that forked twice, become its children and are reaped here.
 3. When the agent's end of the socket closes, whatever the reason, everything below is
    killed and the spawner ends. When the spawner dies, the kernel kills the workers
-   (`PR_SET_PDEATHSIG`), and the agent, a subreaper too, kills the rest. A caller that merely uses
-   our library is none: it would get orphans that are none of ours.
+   (`PR_SET_PDEATHSIG`), and the agent, a subreaper too, kills the rest; or a guardian does,
+   where it serves a process that is no subreaper.
 4. In a job of several nodes it keeps the lease: workers get SIGTERM at the one time it was
    told, everything gets SIGKILL at the other, and nothing starts between, whether or not the
    agent is awake. It also holds the node's tether, so that this ends when all of it has.
 5. Exits are seen through SIGCHLD. A pid is only signalled while it cannot have been reused:
    it is our own unreaped child, or pinned by a pidfd and seen below us while pinned. A process
    of another user (after `sudo`) may not be signalled at all: it is named, and left.
+
+The guardian is a process between a spawner and a caller that merely uses our library, and must not
+be made a subreaper: it would get orphans that are none of ours. It only waits; when the spawner is
+killed it cleans up, and ends as the spawner did. When it is killed itself, a pipe that only it
+holds ends, by which the spawner ends too, with all that is below it.
+
+    caller ── guardian ── spawner ── workers
 
 It is started as a script (`spawner_entry.py`), so it imports nothing of Holdfast but its
 other small processes. What it is asked and what it answers is in `private_messages.py`.
@@ -75,6 +82,36 @@ def become_command(request: messages.Execute, stdio: list[int], parent: int) -> 
 def close_all(descriptors: list[int]) -> None:
     for descriptor in descriptors:
         os.close(descriptor)
+
+
+def run_under_guardian() -> int:
+    """Go on as the child of a guardian; returns a descriptor that ends when it does."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # Else the kernel may reap, and not tell.
+    linux.set_subreaper()
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(writing)
+        return reading
+    try:
+        os.close(reading)  # First, so that one is free by which the others can be listed.
+        guard(pid, writing)
+    finally:
+        os._exit(1)
+
+
+def guard(spawner: int, writing: int) -> None:
+    """Wait for the spawner's end, kill what it left, and end in the same way."""
+    linux.set_title("holdfast-guard")
+    linux.close_all_but(writing)  # The spawner's socket among them: its end must be seen.
+    _, status = os.waitpid(spawner, 0)
+    linux.kill_all_below(os.getpid())
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        os._exit(code)
+    with contextlib.suppress(OSError):
+        signal.signal(-code, signal.SIG_DFL)
+    os.kill(os.getpid(), -code)
 
 
 class ZygoteChild:
@@ -491,6 +528,8 @@ def main(
     descriptor: int,
     zygote: tuple[int, int] | None,
     kind: type[Spawner] = Spawner,
+    *,
+    guarded: bool = False,
 ) -> None:
     """Be a spawner for the process at the other end of the socket. Never returns.
 
@@ -502,8 +541,11 @@ def main(
     with contextlib.suppress(PermissionError):
         os.setsid()
     signal.pthread_sigmask(signal.SIG_SETMASK, set())
+    guard = run_under_guardian() if guarded else None
     linux.set_title("holdfast-spawn")
     spawner = kind(socket.socket(fileno=descriptor))
+    if guard is not None:
+        spawner.selector.register(guard, selectors.EVENT_READ, spawner.end)
     if zygote is not None:
         spawner.zygote = spawner.adopted(*zygote)
     spawner.run()

@@ -1,8 +1,8 @@
-"""Where a spawner's process begins: `python -I -S spawner_entry.py FD [INTERPRETER | alone]`.
+"""Where a spawner's process begins: `python -I -S spawner_entry.py FD [INTERPRETER | guarded]`.
 
 With an interpreter it starts a zygote first, before the imports of the spawner itself: the
-two start side by side, and the agent is not ready before them. With `alone` it has
-nothing open that it was not given.
+two start side by side, and the agent is not ready before them. With `guarded` it goes on below a
+guardian, and has nothing open that it was not given.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if __name__ == "__main__":
     os.set_inheritable(number, False)
     sys.path.append(SOURCE)
     zygote = None
-    is_alone = sys.argv[2:] == ["alone"]
-    if sys.argv[2:] and not is_alone:
+    guarded = sys.argv[2:] == ["guarded"]
+    if sys.argv[2:] and not guarded:
         from holdfast.processes.spawner import zygote_process
 
         zygote = zygote_process.start(sys.argv[2])
     from holdfast.processes.spawner import spawner
     from holdfast.processes.stdlib_only import linux
 
-    if is_alone:
+    if guarded:
         linux.close_all_but(number)
-    spawner.main(number, zygote)
+    spawner.main(number, zygote, guarded=guarded)

@@ -4,7 +4,7 @@ Nothing else in Holdfast takes a private name of the interpreter or of its stand
 part of `multiprocessing` that has no page in the manual. Each has one function, which says what it
 is for and declares the names with `uses`, as one would write them in a program:
 `runpy._run_module_as_main`. What an object gets when it is made is written after a call:
-`multiprocessing.queues.Queue()._reader`.
+`os._Environ()._data`.
 
 Where a name is gone and there is another way, the function here takes it (`SPEED`); else `why_not`
 says so beforehand: workers start cold, and functions are refused with a sentence.
@@ -249,18 +249,3 @@ def forget_pools() -> None:
     module = sys.modules.get("concurrent.futures.thread")
     if module is not None:
         vars(module)["_threads_queues"].clear()
-
-
-# For timers. A queue of a `Manager` has neither.
-
-
-@uses(SPEED, "multiprocessing.queues", "Queue()._reader")
-def end_to_wait_on(queue: Any) -> Any:
-    """The end of the pipe inside a queue, by which it can be waited for beside others; or None."""
-    return getattr(queue, "_reader", None)
-
-
-@uses(SPEED, "multiprocessing.queues", "Queue()._wlock")
-def lock_of_writers(queue: Any) -> Any:
-    """The lock that is held while one writes to a queue; or None."""
-    return getattr(queue, "_wlock", None)
