@@ -192,13 +192,13 @@ def test_disks_of_other_machines_are_told_from_our_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = (
-        "1 0 8:1 / / rw - ext4 /dev/sda rw",
-        r"2 1 0:9 / /home\040of\040all rw shared:1 - nfs4 server:/home rw",
-        "3 2 0:7 / /home\\040of\\040all/scratch rw - xfs /dev/sdb rw",
+        "/dev/sda / ext4 rw 0 0",
+        r"server:/home /home\040of\040all nfs4 rw 0 0",
+        r"/dev/sdb /home\040of\040all/scratch xfs rw 0 0",
     )
-    table = tmp_path / "mountinfo"
+    table = tmp_path / "mounts"
     table.write_text("\n".join(lines))
-    monkeypatch.setattr(lock_files, "MOUNTS", table)
+    monkeypatch.setattr(lock_files, "MOUNTS", str(table))
     known = {"/var/tmp": True, "/home of all/me": False, "/home of all/scratch/me": True}
     assert {place: is_local(Path(place)) for place in known} == known
 

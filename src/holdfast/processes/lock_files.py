@@ -41,6 +41,7 @@ from holdfast.core.policy.liveness_locks import (
     as_told,
     judge,
 )
+from holdfast.processes.stdlib_only import linux
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.private_folder import is_ours, private_folder
 
@@ -53,8 +54,7 @@ LOCAL_DISKS = frozenset(
     {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "bcachefs", "tmpfs", "overlay", "jfs"}
 )
 """Kinds of file systems whose locks are the kernel's own. Others may be shared by machines."""
-MOUNTS = Path("/proc/self/mountinfo")
-_SEPARATORS = {"\\040": " ", "\\011": "\t", "\\012": "\n", "\\134": "\\"}
+MOUNTS = "/proc/self/mounts"
 
 
 class Found(Struct, frozen=True):
@@ -265,21 +265,8 @@ def _link(path: str) -> str:
 
 def is_local(folder: Path) -> bool:
     """Whether a folder, which need not be there yet, is on a disk of this very machine."""
-    place, kind = os.path.realpath(folder), ""
-    longest = -1
-    for line in MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines():
-        words, _, more = line.partition(" - ")
-        mounted = _plain(words.split(" ")[4])
-        within = place == mounted or place.startswith(mounted.rstrip("/") + "/")
-        if within and len(mounted) >= longest:  # A later one lies on top.
-            longest, kind = len(mounted), more.split(" ")[0]
+    _, kind = linux.mount_of(os.path.realpath(folder), MOUNTS)
     return kind in LOCAL_DISKS
-
-
-def _plain(mounted: str) -> str:
-    for written, meant in _SEPARATORS.items():
-        mounted = mounted.replace(written, meant)
-    return mounted
 
 
 WAITED_FOR_MOST = 16
