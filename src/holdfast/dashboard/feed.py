@@ -1,4 +1,4 @@
-"""What all pages of one agent are told of a running job, asked of it while a page is open.
+"""The feed of all pages of one agent: asks a running job while a page is open.
 
 Rules
 1. While no page is open, nothing is asked, and no timer runs.
