@@ -44,6 +44,7 @@ from holdfast.core.election import (
     may_send,
     may_speak,
 )
+from holdfast.core.policy import sentences
 from holdfast.core.policy.config import Leases
 from holdfast.core.protocol.document import Document, Ledger
 from holdfast.core.protocol.messages import CloseJob, HeartbeatAnswered, StopRound, Welcomed
@@ -519,10 +520,9 @@ def test_a_register_out_of_reach_is_spoken_of_once_and_when_it_is_back() -> None
     said = []
     for _ in range(4):
         said += of_kind(node.take(RegisterUnclear(False, reason="nobody answers")), Say)
-    hold = "a round that runs goes on for at most 60 s"
-    assert said == [Say(f"the register cannot be reached: nobody answers; {hold}")]
+    assert said == [Say(sentences.register_unreachable("nobody answers", 60.0))]
     back = of_kind(node.take(node.register.read()), Say)
-    assert back == [Say("the register answers again")]
+    assert back == [Say(sentences.REGISTER_ANSWERS)]
 
 
 def test_who_seeks_a_coordinator_hears_why_there_is_none() -> None:

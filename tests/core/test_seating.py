@@ -18,6 +18,7 @@ from tests.core.coordinator.coordinated_job import (
 
 from holdfast.core.coordinator_io import CoordinatorEffect, Tell
 from holdfast.core.membership import NodeGone, NodeSuspected
+from holdfast.core.policy import sentences
 from holdfast.core.policy.config import Rendezvous
 from holdfast.core.protocol.messages import NodeDraining, NodeGreeted, RoundReport, Seen, StandBy
 from holdfast.core.protocol.model import Endpoint, NodeInfo, Term
@@ -66,7 +67,7 @@ def test_the_job_says_which_ranks_it_waits_for() -> None:
     said = "1 of at least 6 nodes; waiting for 5 more: ranks 0, 1, 3 and 2 more"
     assert explained(job.join("c")) == said
     job.join("a", "b", "d")
-    assert explained(job.join("e")) == "5 of at least 6 nodes; waiting for 1 more: rank 5"
+    assert explained(job.join("e")) == f"{sentences.too_few_yet(5, 6, None)}: rank 5"
 
 
 def test_a_job_that_fails_for_want_of_a_node_names_its_rank() -> None:
@@ -74,10 +75,7 @@ def test_a_job_that_fails_for_want_of_a_node_names_its_rank() -> None:
     job.join("a")
     ended = outcome(job.wake(600.0))
     assert (ended.verdict, ended.exit_status) == ("not_formed", 3)
-    assert (
-        ended.reason
-        == "only 1 of at least 2 nodes came within 600 s (--join-timeout); missing: rank 1"
-    )
+    assert ended.reason == f"{sentences.too_few_came(1, 2, 600.0)}; missing: rank 1"
 
 
 def test_a_restart_keeps_every_rank() -> None:
@@ -98,17 +96,14 @@ def test_who_is_missing_is_said_when_a_pause_is_over() -> None:
         effects = job.stop("b", round=number)
     assert "restarting in " in explained(effects)
     assert "rank" not in explained(job.take(NodeGone("b", GONE)))
-    assert (
-        explained(job.wake(60.0))
-        == "1 of at least 2 nodes; waiting up to 600 s (--join-timeout) for 1 more: rank 1"
-    )
+    assert explained(job.wake(60.0)) == f"{sentences.too_few_yet(1, 2, 600.0)}: rank 1"
 
 
 def test_a_node_that_was_restarted_has_its_rank_again() -> None:
     job = running("a", "b", "c")
     job.take(NodeGone("b", GONE))
     job.stop("a")
-    assert "waiting up to 600 s (--join-timeout) for 1 more: rank 1" in explained(job.stop("c"))
+    assert f"{sentences.too_few_yet(2, 3, 600.0)}: rank 1" in explained(job.stop("c"))
     assert members(job.join("b2")) == ["a", "b2", "c"]
     assert job.state.group.budget.charges == 0
 
@@ -124,9 +119,7 @@ def test_the_later_of_two_with_one_rank_is_told_why_it_stands_by() -> None:
     job = running("a", "b")
     effects = job.join("b2")
     assert told(effects) == {}
-    assert standing_by(effects) == {
-        "b2": "--node-rank 1 is taken by host-b: this node stands by until that one is gone"
-    }
+    assert standing_by(effects) == {"b2": sentences.rank_taken(1, "host-b")}
     job.take(NodeGone("b", GONE))
     assert members(job.stop("a")) == ["a", "b2"]
 
@@ -184,13 +177,9 @@ def test_a_node_that_has_state_goes_before_one_that_came_in_its_place() -> None:
 
 def test_ranks_that_the_job_does_not_have_are_refused_in_words() -> None:
     job = running("a", "b")
-    assert standing_by(job.join("c")) == {
-        "c": "this node came with --node-rank 2 to a job of 2 nodes: standing by"
-    }
+    assert standing_by(job.join("c")) == {"c": sentences.rank_too_high(2, 2)}
     job.given["d"] = None
-    assert standing_by(job.join("d")) == {
-        "d": "this job has fixed ranks, and this node came without --node-rank: standing by"
-    }
+    assert standing_by(job.join("d")) == {"d": sentences.NO_RANK}
 
 
 def test_strangers_do_not_make_up_for_a_missing_rank() -> None:
@@ -215,7 +204,7 @@ def test_a_node_that_leaves_is_waited_for() -> None:
     job.hear("b", NodeDraining("SIGTERM"))
     job.wake(5.0)
     job.stop("b")
-    assert "waiting up to 600 s (--join-timeout) for 1 more: rank 1" in explained(job.stop("a"))
+    assert f"{sentences.too_few_yet(1, 2, 600.0)}: rank 1" in explained(job.stop("a"))
 
 
 def test_each_node_gets_the_master_as_it_was_given_there() -> None:
@@ -234,7 +223,7 @@ def test_a_crowd_is_counted_but_gone_through_only_near_its_end() -> None:
     assert "rank" in said[7]
     assert said[8:] == [""] * 12
     job.now += 60.0
-    assert explained(job.join("twin")).startswith("21 of at least 30 nodes; waiting for 9 more")
+    assert explained(job.join("twin")).startswith(sentences.too_few_yet(21, 30, None))
     effects = job.join(*(f"n{rank}" for rank in range(20, 29)))
     assert told(effects) == {}, "thirty have come, and two of them as rank 3"
     effects = job.join("n29")

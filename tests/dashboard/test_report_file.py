@@ -35,11 +35,13 @@ class FileRead(HTMLParser):
         self.elements: list[tuple[str, dict[str, str | None], str]] = []
         self.outside: list[str] = []
         self.policy = ""
+        self._is_inside = False
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         known = dict(attrs)
-        if tag in ("script", "style"):
+        self._is_inside = tag in ("script", "style")
+        if self._is_inside:
             self.elements.append((tag, known, ""))
         elif tag in ("iframe", "img", "object") or (tag == "link" and known["href"] != "data:,"):
             self.outside.append(tag)
@@ -48,8 +50,11 @@ class FileRead(HTMLParser):
         if known.get("http-equiv") == "Content-Security-Policy":
             self.policy = known["content"] or ""
 
+    def handle_endtag(self, tag: str) -> None:
+        self._is_inside = False
+
     def handle_data(self, data: str) -> None:
-        if self.cdata_elem:
+        if self._is_inside:
             tag, known, text = self.elements[-1]
             self.elements[-1] = (tag, known, text + data)
 

@@ -1,11 +1,11 @@
 """The dashboard of an agent: its server, its key, and what it may ask.
 
 Rules
-1. Nothing of it is loaded unless it was asked for, and then beside the loop.
+1. Nothing of it is loaded without `--dashboard`, and then beside the loop.
 2. It answers for the whole job, through the coordinator, whichever node that is.
 3. Its key is random, and in no log: a terminal is shown the whole link, anything else is not.
    A user who may ask the job anyway learns it with `holdfast dashboard RUN`.
-4. A dashboard that cannot be is said so, and the job goes on.
+4. Where it cannot listen, a message says so, and the job goes on.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class AgentDashboard:
 
 
 def load() -> Mapping[str, HttpResponse]:
-    """Import what a dashboard needs and nobody else does, and read its page. For a lane."""
+    """Import the dashboard's own modules, and read its page. For a lane."""
     from holdfast.dashboard.site import read_page
 
     return read_page()

@@ -26,7 +26,7 @@ WriteLine = Callable[[History, float, int], str]
 
 
 def is_wanted(config: JobConfig, console: Console, environ: Mapping[str, str]) -> bool:
-    """Whether there is a terminal to show it on, and nobody asked for something else."""
+    """Whether there is a terminal to show it on, and no option against it."""
     output = config.output
     if output.quiet or output.json or environ.get("TERM", "dumb") == "dumb":
         return False
@@ -75,7 +75,7 @@ class LiveLine:
 
 
 def _columns(terminal: int) -> int:
-    """How wide it is now; 0 where it does not say."""
+    """The present width; 0 where the terminal does not know."""
     try:
         return os.get_terminal_size(terminal).columns
     except OSError:

@@ -25,7 +25,7 @@ PARSER = VerbParser(
     "and opens any. For a job that runs here and was started with --dashboard, it is the page of "
     "its agent: live, and with its key. For journals, and for a job that has ended, the page is "
     "served from here until Ctrl-C.",
-    epilog="Whoever has the link can use the page. It answers on this machine only; from another "
+    epilog="Anyone with the link can use the page. It answers on this machine only; from another "
     "one,\ngo through ssh: ssh -L 8470:127.0.0.1:8470 HOST",
 )
 PARSER.add_argument(

@@ -76,7 +76,7 @@ COORDINATOR_METRICS: tuple[Metric, ...] = (
            "Where the job's time went, as holdfast report has it, since this agent was started.",
            ("part",)),
     Metric("holdfast_goodput_ratio", "gauge",
-           "The useful part of that time, from 0 to 1."),
+           "The useful part of the time since this agent was started, from 0 to 1."),
     Metric("holdfast_coordinator_rounds_total", "counter",
            "Rounds that this coordinator has formed."),
     Metric("holdfast_coordinator_round_ends_total", "counter",

@@ -18,7 +18,6 @@ from urllib.parse import quote, urlsplit
 
 from msgspec.structs import replace
 
-from holdfast.elastic.rendezvous.store import Span, Store, StoreError, StoreTimeoutError
 from holdfast.registers.etcd_v2 import EtcdV2Register
 from holdfast.registers.register import (
     Credentials,
@@ -26,7 +25,7 @@ from holdfast.registers.register import (
     RegisterSettings,
     RegisterUnreachable,
 )
-from holdfast.store.client import Value
+from holdfast.store.client import Span, StoreError, StoreTimeoutError, Value, seconds_of
 
 __all__ = ["EtcdStore"]
 
@@ -58,7 +57,7 @@ def _other_uris(client: Any) -> list[str]:
     return list(getattr(client, "_machines_cache", ()))
 
 
-class EtcdStore(Store):
+class EtcdStore:
     """The keys below one prefix."""
 
     def __init__(
@@ -82,7 +81,7 @@ class EtcdStore(Store):
         self._change(key, lambda old: (old or b"") + _bytes(value))
 
     def wait(self, keys: Sequence[str], timeout: Span | None = None) -> None:
-        deadline = time.monotonic() + (self._timeout_s if timeout is None else _seconds(timeout))
+        deadline = time.monotonic() + (self._timeout_s if timeout is None else seconds_of(timeout))
         for key in keys:
             self._awaited(key, deadline)
 
@@ -116,7 +115,10 @@ class EtcdStore(Store):
         return timedelta(seconds=self._timeout_s)
 
     def set_timeout(self, timeout: Span) -> None:
-        self._timeout_s = _seconds(timeout)
+        self._timeout_s = seconds_of(timeout)
+
+    def has_extended_api(self) -> bool:
+        return True
 
     @contextmanager
     def _register(self, key: str) -> Iterator[EtcdV2Register]:
@@ -165,7 +167,3 @@ class EtcdStore(Store):
 
 def _bytes(value: Value) -> bytes:
     return value.encode() if isinstance(value, str) else bytes(value)
-
-
-def _seconds(span: Span) -> float:
-    return span.total_seconds() if isinstance(span, timedelta) else float(span)
