@@ -9,6 +9,14 @@ from holdfast.core.protocol.messages import CloseRequest
 from holdfast.core.protocol.requests import Answer, JobRequest, NotKnown, read_answer
 
 Recipients = Literal["coordinator", "all", "some"]
+LEAST_INTERVAL_S = 0.5
+NODES_A_SECOND = 500
+"""How many nodes are asked, by all pages of one agent together."""
+
+
+def interval_s(nodes: int) -> float:
+    """How long to wait before so many nodes are asked the same again."""
+    return max(LEAST_INTERVAL_S, nodes / NODES_A_SECOND)
 
 
 class AwaitedResponse:
