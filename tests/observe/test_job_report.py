@@ -12,7 +12,7 @@ from holdfast.observe.causes import JournalRead
 from holdfast.observe.history import History
 from holdfast.observe.job_report import JobReport, report, within
 from holdfast.observe.journal import CoordinatorStep, Gap, read
-from holdfast.observe.report_text import duration, moment, render_text
+from holdfast.observe.report_text import ALIKE_SHOWN, duration, moment, render_text
 
 
 @pytest.fixture
@@ -92,7 +92,8 @@ def test_many_nodes_that_tell_the_same_are_counted(tmp_path: Path) -> None:
         for n in range(12)
     ]
     text = render_text(report(many))
-    assert "12 nodes started: host00, host01, host02 and 9 more" in text
+    assert text.count("started on") == ALIKE_SHOWN
+    assert f"… {12 - ALIKE_SHOWN} more like these" in text
     assert render_text(report(many), all_events=True).count("started on") == 12
 
 
