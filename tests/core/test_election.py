@@ -44,6 +44,7 @@ from holdfast.core.election import (
     may_send,
     may_speak,
 )
+from holdfast.core.policy import sentences
 from holdfast.core.policy.config import Leases
 from holdfast.core.protocol.document import Document, Ledger
 from holdfast.core.protocol.messages import CloseJob, HeartbeatAnswered, StopRound, Welcomed
@@ -95,9 +96,9 @@ class Node:
 
 
 def welcomed(
-    by: str, successors: tuple[str, ...], places: dict[str, Endpoint] | None = None
+    by: str, successors: tuple[str, ...], addresses: dict[str, Endpoint] | None = None
 ) -> Told:
-    return Told(Welcomed(leader=by, successors=successors, places=places or {}), Term())
+    return Told(Welcomed(leader=by, successors=successors, addresses=addresses or {}), Term())
 
 
 def of_kind(effects: list[ElectionEffect], *kinds: type) -> list[ElectionEffect]:
@@ -288,11 +289,11 @@ def test_a_leader_that_hears_of_a_higher_term_steps_down() -> None:
 
 def test_13_the_leader_and_its_successors_are_dialled_and_only_then_the_register_is_asked() -> None:
     node = follower("d", leader())
-    places = {"a": Endpoint("10.0.0.1", 7), "c": Endpoint("10.0.0.3", 7)}
-    node.take(welcomed("a", ("b", "c"), places))
+    addresses = {"a": Endpoint("10.0.0.1", 7), "c": Endpoint("10.0.0.3", 7)}
+    node.take(welcomed("a", ("b", "c"), addresses))
     node.answers = False
     calls = [node.take(Dial()) for _ in range(2)]
-    assert calls[0] == [DialNodes(("a", "b", "c"), (places["a"], places["c"]))]
+    assert calls[0] == [DialNodes(("a", "b", "c"), (addresses["a"], addresses["c"]))]
     assert calls[1] == [ReadRegister()]
 
 
@@ -519,10 +520,9 @@ def test_a_register_out_of_reach_is_spoken_of_once_and_when_it_is_back() -> None
     said = []
     for _ in range(4):
         said += of_kind(node.take(RegisterUnclear(False, reason="nobody answers")), Say)
-    hold = "a round that runs goes on for at most 60 s"
-    assert said == [Say(f"the register cannot be reached: nobody answers; {hold}")]
+    assert said == [Say(sentences.register_unreachable("nobody answers", 60.0))]
     back = of_kind(node.take(node.register.read()), Say)
-    assert back == [Say("the register answers again")]
+    assert back == [Say(sentences.REGISTER_ANSWERS)]
 
 
 def test_who_seeks_a_coordinator_hears_why_there_is_none() -> None:

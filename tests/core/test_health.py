@@ -7,7 +7,7 @@ import pytest
 from holdfast.core import health
 from holdfast.core.node import Phase
 from holdfast.core.node_io import AllGone, CoordinatorLost, StepReported, Told, WorkerStarted
-from holdfast.core.policy.standings import WorkerProgress
+from holdfast.core.policy.worker_progress import WorkerProgress
 from holdfast.core.protocol.messages import CloseJob
 
 from .node.agent_life import SUCCEEDED, Life, exited, member, run_round, running, stopping, waiting
@@ -92,7 +92,7 @@ def test_a_round_without_a_step_yet_is_as_old_as_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("life", "standings"),
+    ("life", "workers"),
     [
         (waiting(), []),
         (stopping(), stood(99.0)),
@@ -102,6 +102,6 @@ def test_a_round_without_a_step_yet_is_as_old_as_itself() -> None:
     ids=["no round", "stopping", "all workers are done", "nobody ever says a step"],
 )
 def test_nobody_is_accused_of_what_he_cannot_know(
-    life: Life, standings: list[WorkerProgress]
+    life: Life, workers: list[WorkerProgress]
 ) -> None:
-    assert health.progress(life.state, standings, 1e6, 1.0).is_well
+    assert health.progress(life.state, workers, 1e6, 1.0).is_well

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.coordinator import INSTANCE_MOST
+from holdfast.core.objections import INSTANCE_MOST
 from holdfast.engine.ports import new_instance
 
 

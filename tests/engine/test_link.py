@@ -35,6 +35,6 @@ def test_a_node_says_where_it_can_be_dialled_when_it_comes() -> None:
     for message in (NodeGreeted(INFO), NodeJoined(INFO, UNKNOWN)):
         found = complete(message, KNOWN.address, KNOWN)
         assert isinstance(found, NodeGreeted | NodeJoined)
-        assert found.info.place == KNOWN
+        assert found.info.address == KNOWN
     stopped = complete(RoundStopped(1, (), UNKNOWN), KNOWN.address, KNOWN)
     assert stopped == RoundStopped(1, (), KNOWN)

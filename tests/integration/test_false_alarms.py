@@ -195,7 +195,7 @@ CASES = {
         steps()
         """,
         "never_comes()",
-        ("stood still for", " in later, where", "ranks 0 and 1 are in never_comes"),
+        ("been stalled for", " in later, where", "ranks 0 and 1 are in never_comes"),
     ),
 }
 

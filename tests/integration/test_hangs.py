@@ -45,7 +45,7 @@ barrier()
     job = start_job("-n=3", SOON, script=script)
     job.until(lambda: "the job hangs" in job.stderr, "a word of it")
     line = next(line for line in job.stderr.splitlines() if "the job hangs" in line)
-    assert "all workers have stood still for" in line
+    assert "all workers have been stalled for" in line
     assert "ranks 0 and 2 wait in" in line
     assert "rank 1 is in load_batch at program.py:" in line
     assert (job.folder / line.rpartition("their stacks: ")[2]).read_text().count("rank ") >= 3
@@ -72,7 +72,7 @@ if os.environ["HOLDFAST_ROUND"] == "1":
     assert [node.wait() for node in nodes] == [0, 0]
     said = [line for node in nodes for line in node.stderr.splitlines() if "on 2 nodes" in line]
     assert len(said) == 1, said
-    assert "the job hangs: all workers on 2 nodes have stood still for" in said[0]
+    assert "the job hangs: all workers on 2 nodes have been stalled for" in said[0]
     assert re.search(r"; rank 2 on \S+ is in load_batch at program.py:\d+", said[0])
     assert [node.stderr.count("ending rank 2 for it") for node in nodes].count(1) == 1
     assert all(node.stderr.count("their stacks: ") == 1 for node in nodes), "each says its own"

@@ -52,7 +52,7 @@ def test_one_that_does_not_heed_sigterm_is_killed_and_has_finished(run_job) -> N
 def test_one_that_still_runs_its_program_is_a_failure_with_where_it_was(run_job) -> None:
     job = run_job("-n=2", LIMIT, script=STILL_RUNS)
     assert job.process.returncode == 1
-    assert "it is in for_ever at program.py:7: ending it; it counts as failed" in job.stderr
+    assert "ending it; it counts as failed; it is in for_ever at program.py:7" in job.stderr
     assert "Cause: hang at the end, certain" in job.stderr
 
 

@@ -65,6 +65,13 @@ def test_what_is_not_there_any_more_is_left_out() -> None:
     assert json.loads(found or b"")["effects"] == [{"type": "Dial"}]
 
 
+def test_the_location_of_a_worker_is_read_under_its_present_name() -> None:
+    failure = '{"place":"in load at data.py:88","in_collective":false}'
+    line = f'{{"machine":"agent","event":{{"type":"Finish","failures":[{failure}]}},"effects":[]}}'
+    found = json.loads(renewed(line.encode()) or b"")["event"]["failures"]
+    assert found == [{"location": "in load at data.py:88", "in_collective": False}]
+
+
 def test_no_old_name_is_one_of_today() -> None:
     assert not TYPES.keys() & KNOWN
     assert not FIELDS.keys() & set(FIELDS.values())

@@ -12,7 +12,7 @@ from .mutants_of_liveness_locks import MUTANTS as OF_NOTES
 from .mutants_of_quarantine import MUTANTS as OF_QUARANTINE
 from .mutants_of_saving import MUTANTS as OF_SAVING
 from .mutants_of_scaling import MUTANTS as OF_SCALING
-from .mutants_of_stalls import MUTANTS as OF_STANDSTILLS
+from .mutants_of_stalls import MUTANTS as OF_STALLS
 from .mutants_of_succession import MUTANTS as OF_SUCCESSION
 from .mutants_of_the_end import MUTANTS as OF_THE_END
 from .planting import Mutant, planted
@@ -27,7 +27,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *OF_THE_ENGINE,
     *OF_NOTES,
     *OF_QUARANTINE,
-    *OF_STANDSTILLS,
+    *OF_STALLS,
     *OF_SCALING,
     *OF_SAVING,
     *OF_THE_END,

@@ -26,9 +26,9 @@ MUTANTS = (
     Mutant(
         "the surplus gets a seat too",
         "§3.4",
-        "core.rounds:_seated",
+        "core.seating:select",
         "state.group.holders, state.max_nodes",
-        "state.group.holders, len(able)",
+        "state.group.holders, len(nodes)",
         "slow",
         (28, 10, 55),
     ),
@@ -108,7 +108,7 @@ MUTANTS = (
     Mutant(
         "rank 0 of the next round is anybody",
         "§3",
-        "core.rounds:_by_age_of_state",
+        "core.seating:_by_age_of_state",
         "return (*state.group.former, *(name for _, _, name in sorted(others)))",
         "return ()",
         "growth",

@@ -8,7 +8,7 @@ MUTANTS = (
     Mutant(
         "words count before a greeting",
         "§7.1",
-        "core.coordinator:objection",
+        "core.objections:objection",
         "if not (has_greeted and node in state.members) and state.outcome is None:",
         "if False:",
         "liars",
@@ -17,7 +17,7 @@ MUTANTS = (
     Mutant(
         "a greeting counts for every later connection",
         "§7.1",
-        "core.coordinator:objection",
+        "core.objections:objection",
         "has_greeted and node in state.members",
         "node in state.members",
         "liars",
@@ -26,7 +26,7 @@ MUTANTS = (
     Mutant(
         "a node speaks under any name",
         "§7.2",
-        "core.coordinator:_name",
+        "core.objections:_name",
         "if said == node:",
         "if True:",
         "liars",
@@ -35,7 +35,7 @@ MUTANTS = (
     Mutant(
         "whatever a node remembers is believed",
         "§7.3",
-        "core.coordinator:_memory",
+        "core.objections:_memory",
         "    if is_true:",
         "    if True:",
         "liars",
@@ -44,7 +44,7 @@ MUTANTS = (
     Mutant(
         "whoever remembers more than we do is taken for a liar",
         "§7.3",
-        "core.coordinator:_memory",
+        "core.objections:_memory",
         "seen.round <= state.group.round_number + LEAP",
         "seen.round <= state.group.round_number",
         "forgetful",
@@ -53,7 +53,7 @@ MUTANTS = (
     Mutant(
         "a node may want the job to have succeeded",
         "§7.4",
-        "core.coordinator:_closing",
+        "core.objections:_closing",
         'if outcome.verdict == "succeeded":',
         "if False:",
         "liars",
@@ -71,7 +71,7 @@ MUTANTS = (
     Mutant(
         "a node that ended in another round is taken for a member of this one",
         "§7.6",
-        "core.rounds:_is_member",
+        "core.features.liveness_locks:_has_seat",
         "one.round != current.number or ",
         "",
         "again",

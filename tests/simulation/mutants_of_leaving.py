@@ -8,7 +8,7 @@ MUTANTS = (
     Mutant(
         "where all save is decided before all have said how far they are",
         "§8.2",
-        "core.features.saving.coordinator:heard",
+        "core.features.saving.coordinator:_steps_known",
         "if save.furthest is None or not _all_have_heard(current, save):",
         "if save.furthest is None:",
         "asked",
@@ -17,7 +17,7 @@ MUTANTS = (
     Mutant(
         "all save at the step of whoever was heard last",
         "§8.2",
-        "core.features.saving.coordinator:heard",
+        "core.features.saving.coordinator:_steps_known",
         "save.furthest = max(message.step, save.furthest or 0)",
         "save.furthest = message.step",
         "asked",

@@ -26,8 +26,8 @@ MUTANTS = (
     Mutant(
         "who has ended on a machine is told to nobody",
         "§4.9",
-        "core.node:_ended_found",
-        "state.ended = (*state.ended, *new)[-ENDED_TOLD:]",
+        "core.features.liveness_locks:NodeLivenessLock._found",
+        "self.ended = (*self.ended, *new)[-ENDED_TOLD:]",
         "new = ()",
         "again",
         (85, 96, 93),
@@ -35,7 +35,7 @@ MUTANTS = (
     Mutant(
         "one that ended is believed to speak for all that have not reported",
         "§4.10",
-        "core.rounds:_member_ended",
+        "core.features.liveness_locks:_member_ended",
         "        current.seats.give_up(one.seat)\n",
         '        current.seats.give_up(one.seat)\n        state.deadlines["missing"] = now\n',
         "again",

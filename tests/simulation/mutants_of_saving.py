@@ -8,7 +8,7 @@ MUTANTS = (
     Mutant(
         "a step that was decided is given up, and some have saved there",
         "§8.6",
-        "core.features.saving.coordinator:check",
+        "core.features.saving.coordinator:Saving.check",
         "if save.step is None:",
         "if True:",
         "saves",
@@ -17,7 +17,7 @@ MUTANTS = (
     Mutant(
         "where all save is decided without those who have not asked yet",
         "§8.6",
-        "core.features.saving.coordinator:heard",
+        "core.features.saving.coordinator:_steps_known",
         "if save.unasked and not save.leaves:",
         "if False:",
         "saves",

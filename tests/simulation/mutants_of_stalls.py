@@ -8,7 +8,7 @@ MUTANTS = (
     Mutant(
         "a job hangs when any of its nodes stands still",
         "§10.1",
-        "core.features.hangs.coordinator:check",
+        "core.features.hangs.coordinator:_check",
         "if not current.seats.has_succeeded(node)",
         "if node in stalls.reports",
         "unheard",
@@ -24,7 +24,7 @@ MUTANTS = (
     Mutant(
         "what a node said on a connection that broke is still believed",
         "§10.4",
-        "core.features.hangs.coordinator:Hangs.greeted",
+        "core.features.hangs.coordinator:Hangs.connected",
         "current.stalls.reports.pop(node, None)",
         "current.stalls.reports.get(node)",
         "unheard",
@@ -33,7 +33,7 @@ MUTANTS = (
     Mutant(
         "a node that may not have heard of the hang is not told again",
         "§10.4",
-        "core.features.hangs.coordinator:Hangs.greeted",
+        "core.features.hangs.coordinator:Hangs.connected",
         "current.stalls.case.told.discard(node)",
         "current.stalls.case.told.add(node)",
         "unheard",
@@ -60,7 +60,7 @@ MUTANTS = (
     Mutant(
         "who moves ends no stall",
         "§10.2",
-        "core.features.hangs.coordinator:resumed",
+        "core.features.hangs.coordinator:Hangs.heard",
         "stalls.case = None",
         "pass",
         "unheard",
@@ -69,7 +69,7 @@ MUTANTS = (
     Mutant(
         "nobody is ended for a hang",
         "§10.3",
-        "core.features.hangs.coordinator:check",
+        "core.features.hangs.coordinator:_check",
         "ends = node == case.node",
         "ends = False",
         "unheard",
@@ -79,7 +79,7 @@ MUTANTS = (
         "it is not looked at again when a node has finished",
         "§10.1",
         "core.features.hangs.coordinator:Hangs.member_succeeded",
-        "return check(state)",
+        "return _check(state)",
         "return []",
         "unheard",
         (27, 10, 8),

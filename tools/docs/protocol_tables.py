@@ -13,7 +13,12 @@ from pathlib import Path
 from typing import get_args
 
 from holdfast.core.node import MOVES, Phase
-from holdfast.core.protocol.messages import FromNode, ToNode
+from holdfast.core.protocol.messages import (
+    FeaturesFromNode,
+    FeaturesToNode,
+    ProtocolFromNode,
+    ProtocolToNode,
+)
 from holdfast.core.rounds import ENDINGS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "design" / "protocol.md"
@@ -25,10 +30,14 @@ def render() -> str:
     parts = [
         "The life of a node (`core/node.py`: MOVES):",
         _phases(),
-        "What a node tells the coordinator (`core/protocol/messages.py`: FromNode):",
-        _messages(get_args(FromNode)),
-        "What the coordinator tells a node (`core/protocol/messages.py`: ToNode):",
-        _messages(get_args(ToNode)),
+        "What a node tells the coordinator (`core/protocol/messages.py`):",
+        _messages(get_args(ProtocolFromNode)),
+        "What the coordinator tells a node:",
+        _messages(get_args(ProtocolToNode)),
+        "What features (`core/features/`) add, from a node:",
+        _messages(get_args(FeaturesFromNode)),
+        "and to a node:",
+        _messages(get_args(FeaturesToNode)),
         "What ends a round (`core/rounds.py`: ENDINGS):",
         _endings(),
     ]

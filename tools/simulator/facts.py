@@ -190,6 +190,12 @@ class Delivered(Fact, frozen=True):
     obeyed: bool
 
 
+class NodeWelcomed(Fact, frozen=True):
+    """A coordinator has answered the greeting of a node."""
+
+    node: str
+
+
 class Recorded(Fact, frozen=True):
     """A document is in the register, or on the disk of the coordinator's host."""
 

@@ -20,6 +20,7 @@ from tools.simulator.facts import (
     LeaseRenewed,
     LimitsAsked,
     NodeDeclaredGone,
+    NodeWelcomed,
     RoundEnding,
     RoundFormed,
     SaveAsked,
@@ -139,6 +140,8 @@ class Observer:
         elif isinstance(message, TellHang):
             if self._process.state.feature(NodeHangs).now.announced:
                 self._cluster.note(HangHeard(now, node, message.round))
+        elif isinstance(message, Welcomed):
+            self._cluster.note(NodeWelcomed(now, node))
         elif isinstance(message, RunRound | StopRound | CloseJob):
             self._cluster.note(Delivered(now, node, event.term, message, obeyed))
 

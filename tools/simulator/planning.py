@@ -368,13 +368,14 @@ def make_plan(seed: int, profile: str = "") -> Plan:
     heal_at = _heal_at(random, config)
     register = _register(seed, kind, config)
     faults = _faults(random, kind, heal_at, (count, None if embedded else register.kind))
+    hosts = tuple(_host(random, kind, config, number) for number in range(count))
+    if kind.unwritten and config.min_nodes < count:
+        hosts = _with_latecomer(seed, hosts, faults)
     return Plan(
         seed=seed,
         profile=profile,
         config=config,
-        hosts=_with_roles(
-            seed, tuple(_host(random, kind, config, number) for number in range(count))
-        ),
+        hosts=_with_roles(seed, hosts),
         faults=faults,
         heal_at=heal_at,
         embedded=embedded,
@@ -525,7 +526,10 @@ def _unwritten(random: Random, end: float, register: RegisterKind | None) -> lis
     slow: FaultKind = "record slow"
     if register is not None:
         slow = random.choice(("register slow", "register mute", "register down"))
-    faults = [Fault(end - 0.2, slow, LEADER, lasts_s=random.uniform(2.0, 8.0))]
+    lasts_s = random.uniform(2.0, 8.0)
+    if Random(f"long {lasts_s}").random() < 0.25:
+        lasts_s *= 2.0  # So that nodes lose patience, and leaders their term.
+    faults = [Fault(end - 0.2, slow, LEADER, lasts_s=lasts_s)]
     for before, after in random.sample(ABOUT_THE_END, random.randint(0, 2)):
         host, other = random.randrange(2), random.randrange(1000)
         lasts_s = random.uniform(2.0, 8.0)
@@ -534,6 +538,18 @@ def _unwritten(random: Random, end: float, register: RegisterKind | None) -> lis
     if random.random() < 0.7:
         faults.append(Fault(end, "job stopped", LEADER))
     return faults
+
+
+def _with_latecomer(
+    seed: int, hosts: tuple[HostPlan, ...], faults: tuple[Fault, ...]
+) -> tuple[HostPlan, ...]:
+    """Now and then a node comes when the end of the job is decided, and not yet written down."""
+    random = Random(f"latecomer {seed}")
+    ends = [fault.at for fault in faults if fault.kind in ("job stopped", "workers finish")]
+    if not ends or random.random() < 0.5:
+        return hosts
+    comes_at = min(ends) + random.uniform(-0.5, 2.0)
+    return (*hosts[:-1], replace(hosts[-1], start_at=comes_at))
 
 
 def _faults(

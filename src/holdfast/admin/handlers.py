@@ -54,8 +54,8 @@ from holdfast.core.protocol.requests import (
     read_request,
 )
 from holdfast.engine.engine import Engine
+from holdfast.observe.history import LiveHistory
 from holdfast.observe.journal import Journal
-from holdfast.observe.live_history import LiveHistory
 from holdfast.observe.story import StoryEvent
 from holdfast.processes.monitoring.kernel import (
     MachineUsage,
@@ -70,7 +70,7 @@ from holdfast.runtime.disk import DiskLane
 
 if TYPE_CHECKING:
     from holdfast.admin.dashboard import AgentDashboard
-    from holdfast.core.policy.standings import WorkerProgress
+    from holdfast.core.policy.worker_progress import WorkerProgress
     from holdfast.processes.monitoring.stacks import StackSnapshot
 
     Reply = Callable[[Answer], None]
@@ -171,7 +171,7 @@ class RequestHandlers:
         if wanted.what == "kill node":
             clock.call_later(REPLY_FIRST_S, os.kill, os.getpid(), signal.SIGKILL)
             return UnderWay()
-        found = [one.local_rank for one in processes.standings() if one.rank == wanted.rank]
+        found = [one.local_rank for one in processes.worker_progress() if one.rank == wanted.rank]
         if not found:
             return NotKnown(f"rank {wanted.rank} does not run on this node")
         signals = partial(SignalWorkers, local_ranks=(found[0],), stops=False)
@@ -183,8 +183,8 @@ class RequestHandlers:
         return UnderWay()
 
     def _look_at_ranks(self, tell: Reply) -> None:
-        standings, finished = self._supervisor.standings(), self._supervisor.finished()
-        pids = [one.pid for one in standings]
+        workers, finished = self._supervisor.worker_progress(), self._supervisor.finished()
+        pids = [one.pid for one in workers]
         host = self._engine.state.host
 
         def look() -> tuple[dict[int, ProcessUsage], MachineUsage]:
@@ -192,7 +192,7 @@ class RequestHandlers:
 
         def looked(found: tuple[dict[int, ProcessUsage], MachineUsage]) -> None:
             used, machine = found
-            ranks = tuple(_rank(one, used[one.pid]) for one in standings if one.pid in used)
+            ranks = tuple(_rank(one, used[one.pid]) for one in workers if one.pid in used)
             ranks += tuple(_rank(one, FINISHED) for one in finished)
             free, devices = machine.memory_free_bytes, machine.accelerators
             tell(RanksTold(host, ranks, machine.load, free, devices))
@@ -248,16 +248,16 @@ class RequestHandlers:
         self._events().after(request.after, EVENTS_TOLD_MOST, request.wait_s, told)
 
 
-def _rank(standing: WorkerProgress, used: ProcessUsage) -> RankOverview:
+def _rank(progress: WorkerProgress, used: ProcessUsage) -> RankOverview:
     return RankOverview(
-        standing.rank,
-        standing.local_rank,
-        standing.pid,
+        progress.rank,
+        progress.local_rank,
+        progress.pid,
         used.state,
-        standing.step,
-        standing.step_age_s,
-        standing.steps_a_second,
-        cut(standing.phase, NAME_MOST),
+        progress.step,
+        progress.step_age_s,
+        progress.steps_a_second,
+        cut(progress.phase, NAME_MOST),
         used.cpu,
         used.memory_bytes,
     )

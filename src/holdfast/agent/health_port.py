@@ -1,12 +1,12 @@
-"""The port on which a node tells probes and Prometheus how it is (`--health-port`).
+"""The port for health probes and Prometheus (`--health-port`).
 
 Rules
 1. Up from before the first round to the agent's end, with or without a coordinator.
-2. Reads what is in memory, on the loop; changes nothing, and shows nothing secret. Anybody who can
-   reach it may ask.
-3. A port that cannot be had is said and done without: no job ends for want of a probe.
+2. Reads what is in memory, on the loop; changes nothing, and shows nothing secret. Any host that
+   reaches the port is answered.
+3. Where the port cannot be opened, a message says so, and the job goes on.
 
-`/livez` being answered at all says that the loop turns. Every path has a short text, and JSON where
+Any answer from `/livez` means that the loop turns. Every path has a short text, and JSON where
 `.json` is at its end or the client asks for that (`Accept: application/json`).
 """
 
@@ -20,13 +20,13 @@ from holdfast.agent.metrics import NodeMetrics
 from holdfast.core import health
 from holdfast.core.policy import texts
 from holdfast.core.policy.config import HealthSettings
-from holdfast.core.policy.standings import WorkerProgress
+from holdfast.core.policy.worker_progress import WorkerProgress
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.model import Endpoint
 from holdfast.engine.engine import Engine
 from holdfast.observe.exposition import CONTENT_TYPE
+from holdfast.observe.history import LiveHistory
 from holdfast.observe.journal import Journal
-from holdfast.observe.live_history import LiveHistory
 from holdfast.runtime.loop import Cancellable, Loop
 from holdfast.transport.http_model import (
     JSON,
@@ -53,12 +53,12 @@ class HealthPort:
     def __init__(
         self,
         engine: Engine,
-        standings: Callable[[], list[WorkerProgress]],
+        worker_progress: Callable[[], list[WorkerProgress]],
         loop: Loop,
         live: LiveHistory,
     ) -> None:
-        self._engine, self._standings, self._loop = engine, standings, loop
-        self._metrics, self._history = NodeMetrics(engine, standings, live), live
+        self._engine, self._worker_progress, self._loop = engine, worker_progress, loop
+        self._metrics, self._history = NodeMetrics(engine, worker_progress, live), live
         self._told: set[str] = set()
         self._lag_timer: Cancellable | None = None
         self._due = 0.0
@@ -74,7 +74,7 @@ class HealthPort:
 
     def open(self, settings: HealthSettings, journal: Journal) -> None:
         """Listen, if that can be; say where, or why not."""
-        assert settings.port is not None, "nobody asked for it"
+        assert settings.port is not None, "there is no --health-port"
         journal.listeners.append(self._metrics.take)
         try:
             place = Endpoint(*self._server.listen(settings.host, settings.port))
@@ -115,7 +115,7 @@ class HealthPort:
         limit = request.query.get("max_age")
         max_age_s = None if limit is None else texts.seconds(limit)
         age_s = self._history.running_s(self._loop.now())
-        return health.progress(self._engine.state, self._standings(), age_s, max_age_s)
+        return health.progress(self._engine.state, self._worker_progress(), age_s, max_age_s)
 
     def _answering(
         self, verdict: Callable[[PageRequest], health.Health]

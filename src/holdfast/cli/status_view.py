@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from holdfast.cli import sentences
 from holdfast.core.protocol.bounds import clean, one_line_each
 from holdfast.core.protocol.requests import (
     HistoryTold,
@@ -25,7 +26,6 @@ from holdfast.observe.summary import counted, is_overdue, length, rate
 WIDE = 1000
 """Where nothing has to fit."""
 NODES_SHOWN = 40
-SOME_RANKS = 8
 FINISHED = "finished"
 STRAGGLER_SHARE = 0.5
 """A worker below this share of the median pace is marked, as `--help` says."""
@@ -33,23 +33,11 @@ ALARM = "!"
 """The prefix of a line that needs attention; in colour it is amber."""
 
 
-class Column(Struct, frozen=True):
-    """One column of a table; without room, the one with the highest number is left out first."""
-
-    name: str
-    spare: int = 0
-
-
-NODE_COLUMNS = tuple(
-    Column(*each)
-    for each in (("node",), ("ranks",), ("is",), ("step",), ("steps/s", 1), ("last", 2),
-                 ("cpu", 4), ("memory", 5), ("heard", 3))
-)  # fmt: skip
-RANK_COLUMNS = tuple(
-    Column(*each)
-    for each in (("rank",), ("node", 1), ("pid", 6), ("is",), ("step",), ("steps/s", 2), ("last",),
-                 ("phase", 3), ("cpu", 4), ("memory", 5))
-)  # fmt: skip
+NODE_COLUMNS = ("node", "ranks", "is", "step", "steps/s", "last", "heard", "cpu", "memory")
+RANK_COLUMNS = (
+    *("rank", "node", "is", "step", "last", "steps/s", "phase", "cpu", "memory", "pid"),
+)
+"""The most important first: where there is no room, the last ones are left out."""
 
 
 class TableRow(Struct, frozen=True):
@@ -112,7 +100,8 @@ def head(seen: Overview) -> list[str]:
         lines.append(f"  {pace}")
     if job.stage == "running" and (overdue := seen.overdue()):
         running = sum(one.state != FINISHED for _, one in seen.workers())
-        lines.append(f"{ALARM} {_overdue(overdue, running)}")
+        since = length(min(one.step_age_s or 0.0 for one in overdue))
+        lines.append(f"{ALARM} {sentences.no_step([o.rank for o in overdue], running, since)}")
     if job.max_restarts or job.restarts:
         lines.append(f"  restarts: {job.restarts} of {job.max_restarts}")
     if seen.history is not None and seen.history.total_s > 0:
@@ -123,7 +112,7 @@ def head(seen: Overview) -> list[str]:
     if job.outcome is not None:
         lines.append(f"  {job.outcome.verdict}: {clean(job.outcome.reason)}")
     if seen.missing:
-        lines.append(f"{ALARM} no answer from {', '.join(seen.missing)}")
+        lines.append(f"{ALARM} {sentences.no_answer(seen.missing)}")
     return lines
 
 
@@ -137,18 +126,6 @@ def _size(job: JobTold) -> str:
     if job.world_size and seated and others:
         more = f", {counted(others, 'more node')}"
     return f"{ranks}{nodes} ({_range(job)}){more}"
-
-
-def _overdue(overdue: Sequence[RankOverview], workers: int) -> str:
-    ages = [one.step_age_s or 0.0 for one in overdue]
-    if len(overdue) == workers:
-        return f"no worker has made a step for {length(min(ages))}"
-    if len(overdue) == 1:
-        return f"rank {overdue[0].rank} has made no step for {length(ages[0])}"
-    ranks = _span([one.rank for one in overdue]) if len(overdue) > SOME_RANKS else ", ".join(
-        str(one.rank) for one in overdue)  # fmt: skip
-    of = f"{len(overdue)} of {workers} workers (ranks {ranks})"
-    return f"{of} have made no step for {length(min(ages))}"
 
 
 def _stage(job: JobTold) -> str:
@@ -206,9 +183,9 @@ def _node_row(node: NodeOverview, seen: Overview) -> TableRow:
         f"{max(steps):,}" if steps else "",
         rate(paces[len(paces) // 2]) if paces else "",
         f"{length(max(ages))} ago" if ages else "",
+        f"{length(node.heard_s)} ago" if node.heard_s else "",
         f"{sum(cpus):.1f}" if cpus else "",
         size(sum(memory)) if memory else "",
-        f"{length(node.heard_s)} ago" if node.heard_s else "",
     )
     is_late = seen.job.stage == "running" and is_overdue(max(ages, default=None), seen.usual_rate)
     return TableRow(cells, is_late or node.condition == "silent")
@@ -235,14 +212,14 @@ def rank_row(node: str, one: RankOverview, seen: Overview, middle: float | None)
     cells = (
         f"{one.rank}{' slow' if is_slow else ''}",
         node,
-        str(one.pid),
         one.state,
         "" if one.step is None else f"{one.step:,}",
-        "" if pace is None else rate(pace),
         "" if one.step_age_s is None else f"{length(one.step_age_s)} ago",
+        "" if pace is None else rate(pace),
         clean(one.phase),
         "" if one.cpu is None else f"{one.cpu:.1f}",
         "" if one.memory_bytes is None else size(one.memory_bytes),
+        str(one.pid),
     )
     return TableRow(cells, is_late or is_slow)
 
@@ -252,19 +229,14 @@ def line(event: StoryEvent, words: str = "") -> str:
     return f"{time.strftime('%H:%M:%S', time.localtime(event.at))}  {clean(words or event.words)}"
 
 
-def render_table(columns: Sequence[Column], rows: Sequence[TableRow], width: int) -> list[str]:
-    """A heading and the rows; empty columns are left out, and where it is too wide, the least
-    important ones."""
-    cells = [
-        tuple(column.name for column in columns),
-        *(tuple(map(clean, row.cells)) for row in rows),
-    ]
+def render_table(columns: Sequence[str], rows: Sequence[TableRow], width: int) -> list[str]:
+    """A heading and the rows, without empty columns, and without the last ones where it is too
+    wide."""
+    cells = [tuple(columns), *(tuple(map(clean, row.cells)) for row in rows)]
     widths = [max(len(each[k]) for each in cells) for k in range(len(columns))]
     shown = [k for k in range(len(columns)) if k == 0 or any(each[k] for each in cells[1:])]
-    for k in sorted(shown, key=lambda k: -columns[k].spare):
-        if sum(widths[each] + 2 for each in shown) <= width or not columns[k].spare:
-            break
-        shown.remove(k)
+    while len(shown) > 1 and sum(widths[k] + 2 for k in shown) > width:
+        shown.pop()
     marks = [" ", *(ALARM if row.is_alarm else " " for row in rows)]
     return [
         f"{mark} " + "  ".join(each[k].ljust(widths[k]) for k in shown).rstrip()

@@ -23,7 +23,7 @@ class Write(Record, frozen=True):
     ledger: Ledger
     successors: tuple[str, ...] = ()
     """The successors if this coordinator is lost, in order."""
-    places: dict[str, Endpoint] = field(default_factory=dict)
+    addresses: dict[str, Endpoint] = field(default_factory=dict)
     """The addresses of the successors and of the coordinator's own node."""
 
 

@@ -25,18 +25,17 @@ Around the machine, in `Coordination`
    ensures that.
 10. The end of a connection is silence, not death. The orderly end of a tether is proof of death.
 11. A greeting starts over: its answer tells the node all that it has to know.
-12. A message that a node may not send (`objection`) is dropped: it renews no lease, is no step.
+12. A message that a node may not send (`core.objections`) is refused: it is no step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from holdfast.core import rounds
+from holdfast.core import rounds, seating
 from holdfast.core.coordinator_hooks import CoordinatorFeature
 from holdfast.core.coordinator_io import (
     CoordinatorEffect,
@@ -67,7 +66,8 @@ from holdfast.core.membership import (
     NodeHeardAgain,
     NodeSuspected,
 )
-from holdfast.core.policy import restarts
+from holdfast.core.objections import objection
+from holdfast.core.policy import restarts, sentences
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol import settings
 from holdfast.core.protocol.document import (
@@ -81,11 +81,9 @@ from holdfast.core.protocol.document import (
 from holdfast.core.protocol.messages import (
     CloseJob,
     ClosingWanted,
-    FailuresDescribed,
     FromNode,
     Heartbeat,
     HeartbeatAnswered,
-    MembersEnded,
     NodeDraining,
     NodeGreeted,
     NodeJoined,
@@ -100,14 +98,13 @@ from holdfast.core.protocol.messages import (
     WorkersProgressed,
     WorkersSucceeded,
 )
-from holdfast.core.protocol.model import Endpoint, Failure, Outcome, Term
+from holdfast.core.protocol.model import Endpoint, Outcome, Term
 from holdfast.core.rounds import Group, flatten
 
 TYPE_CHECKING = False  # As in `typing`, without its import.
 if TYPE_CHECKING:
     from holdfast.core.election import Lead
     from holdfast.core.features.requests import RequestRouter
-    from holdfast.core.policy.quarantine import HostRecord
 
 Effects = list[CoordinatorEffect]
 
@@ -117,13 +114,8 @@ LEASES_TIMER = "leases"
 REQUESTS_TIMER = "requests"
 EXPLAIN_AFTER_S = 1.0
 """An outcome that takes longer to be written down is explained."""
-LEAP = 1_000_000
-"""The most rounds, or coordinators, that a node's memory may be ahead of this coordinator's."""
 CHARGES_MOST = 10_000
 """The most failed rounds that a node may remember where only those of a window count."""
-INSTANCE_MOST = 2**52
-"""The highest instance number: a time in microseconds that no clock, however wrong, reaches."""
-
 Deadline = Literal[
     "form",
     "room",
@@ -134,7 +126,7 @@ Deadline = Literal[
     "missing",
     "awaited",
     "departed",
-    "stay",
+    "quarantine",
     "unrecorded",
     "close",
 ]
@@ -174,7 +166,7 @@ class Succession(Struct):
     leader: str
     """The node that this coordinator runs on."""
     successors: tuple[str, ...] = ()
-    places: dict[str, Endpoint] = field(default_factory=dict)
+    addresses: dict[str, Endpoint] = field(default_factory=dict)
     """The addresses of the leader and its successors."""
     leader_seat: int | None = None
     """The leader's own seat in the round, as it was written down."""
@@ -190,8 +182,6 @@ class CoordinatorState(Membership, kw_only=True):
     """None where no other node can lead: what nodes remember of an earlier life is taken over."""
     began_at: float | None = None
     group: Group = field(default_factory=Group)
-    hosts: dict[int, HostRecord] = field(default_factory=dict)
-    """The hosts on which rounds failed, by number (`core.features.quarantine`)."""
     end: JobEnd | None = None
     version: int = 0
     """The version of the ledger."""
@@ -345,8 +335,6 @@ def _heard(state: CoordinatorState, node: str, message: FromNode, now: float) ->
             return _joined(state, node, message, now)
         case WorkersFailed():
             return rounds.failed(state, node, message, now)
-        case FailuresDescribed():
-            return rounds.described(state, node, message)
         case WorkersSucceeded():
             return rounds.succeeded(state, node, message)
         case WorkersProgressed():
@@ -359,8 +347,6 @@ def _heard(state: CoordinatorState, node: str, message: FromNode, now: float) ->
             return rounds.left(state, node, message, now)
         case ClosingWanted():
             return rounds.closing_wanted(state, message.outcome)
-        case MembersEnded():
-            return rounds.members_ended(state, message.ended, now)
         case Heartbeat():
             return []  # Leases are kept beside the coordinator.
         case _:
@@ -470,19 +456,19 @@ def _greeted(state: CoordinatorState, node: str, message: NodeGreeted, now: floa
         return [*effects, Tell(node, Welcomed()), *_tell_outcome(state.end, node)]
     member = state.admit(message.info)
     member.endpoint, member.suspected = message.endpoint, ""
-    if message.standing is not None:
-        member.last_round = message.standing.round
-        member.last_rank = message.standing.group_rank
+    if message.report is not None:
+        member.last_round = message.report.round
+        member.last_rank = message.report.group_rank
     effects += _receive(state, member, message)
     for feature in state.features:
-        feature.greeted(state, node)
-    effects += rounds.take_report(state, node, message.standing, now)
+        feature.connected(state, node)
+    effects += rounds.take_report(state, node, message.report, now)
     state.update_ready(node)
     if state.outcome is not None:
         return effects  # It was the last that had to succeed.
     if not member.round:
         effects += rounds.reinstate(state, node)
-    effects += rounds.members_ended(state, message.ended, now)
+    effects += flatten(feature.greeted(state, message, now) for feature in state.features)
     if message.closing is not None:
         effects += rounds.closing_wanted(state, message.closing)
     if message.draining:
@@ -499,7 +485,7 @@ def _receive(state: CoordinatorState, member: Member, message: NodeGreeted) -> E
     warning = settings.warn_node(differing)
     welcome = replace(_welcome(state), name=member.name, warning=warning)
     effects: Effects = [Tell(member.info.node, welcome)]
-    if differing and member.arrival <= rounds.ANNOUNCED_ARRIVALS and not member.warned:
+    if differing and member.arrival <= seating.CROWD and not member.warned:
         member.warned = True
         effects.append(Explain(settings.warn_coordinator(member.name, differing), member.name))
     return effects
@@ -515,7 +501,7 @@ def _is_outranked(state: CoordinatorState, seen: Seen) -> bool:
 
 def _remember(state: CoordinatorState, message: NodeGreeted, now: float) -> Effects:
     """A node remembers more than this coordinator: the record was lost; its memory replaces it."""
-    seen, report, group = message.seen, message.standing, state.group
+    seen, report, group = message.seen, message.report, state.group
     charges = _possible_charges(state, seen.charges)
     more = seen.term > state.term
     more = more or seen.round > group.round_number or charges > group.budget.charges
@@ -568,14 +554,14 @@ def _name_successors(state: CoordinatorState, now: float) -> Effects:
         others = (name for name in state.members if name not in known and name != follows.leader)
         known += list(others)[: SUCCESSORS - len(known)]
     members = {name: state.members.get(name) for name in (follows.leader, *known)}
-    places = {
-        name: member.info.place
+    addresses = {
+        name: member.info.address
         for name, member in members.items()
-        if member is not None and member.info.place is not None
+        if member is not None and member.info.address is not None
     }
-    if tuple(known) == follows.successors and places == follows.places:
+    if tuple(known) == follows.successors and addresses == follows.addresses:
         return []
-    follows.successors, follows.places = tuple(known), places
+    follows.successors, follows.addresses = tuple(known), addresses
     return [Tell(name, _welcome(state, waiting="")) for name in known]
 
 
@@ -586,7 +572,7 @@ def _welcome(state: CoordinatorState, waiting: str | None = None) -> Welcomed:
         waiting = state.group.wait.reason if waits else ""
     if follows is None:
         return Welcomed(waiting=waiting)
-    return Welcomed(follows.successors, waiting, follows.leader, follows.places)
+    return Welcomed(follows.successors, waiting, follows.leader, follows.addresses)
 
 
 def _note_own_seat(state: CoordinatorState) -> None:
@@ -623,12 +609,18 @@ def ledger(state: CoordinatorState, now: float) -> Ledger:
 
 
 def _kept(state: CoordinatorState, now: float) -> tuple[HostKept, ...]:
-    """The records of blamed hosts, for as long as there may be another round."""
+    """The records of hosts, for as long as there may be another round."""
     ends = state.outcome is not None or state.group.closing is not None
-    records = () if ends else sorted(state.hosts.items())
     return tuple(
-        HostKept(number, record.failures, record.stays, round(record.until - now, 1))
-        for number, record in records
+        HostKept(
+            number,
+            record.failures,
+            record.quarantines,
+            round(record.until - now, 1),
+            record.losses,
+            max(0.0, round(record.paused_until - now, 1)),
+        )
+        for number, record in (() if ends else sorted(state.hosts.items()))
     )
 
 
@@ -646,7 +638,7 @@ class Recorded(NamedTuple):
 
 def _recorded(state: CoordinatorState) -> Recorded:
     group, follows, current = state.group, state.succession, state.group.round
-    successors = follows and (follows.successors, follows.places, follows.leader_seat)
+    successors = follows and (follows.successors, follows.addresses, follows.leader_seat)
     known = (group.round_number, group.budget.charges, group.closing, group.limits)
     job = (*known, state.outcome, successors)
     if current is None:
@@ -678,7 +670,7 @@ def _write(state: CoordinatorState, now: float) -> Write:
     follows = state.succession
     if follows is None:
         return Write(state.version, ledger(state, now))
-    return Write(state.version, ledger(state, now), follows.successors, follows.places)
+    return Write(state.version, ledger(state, now), follows.successors, follows.addresses)
 
 
 # The end.
@@ -730,10 +722,8 @@ def _explain_unwritten(state: CoordinatorState, now: float) -> Effects:
     if end.explained or now < end.explain_at:
         return []
     end.explained = True
-    what = "all workers are done"
-    if end.outcome.verdict != "succeeded":
-        what = f"the job is over ({end.outcome.reason})"
-    return [Explain(f"{what}; waiting for the register to record it", topic="waiting")]
+    failure = "" if end.outcome.verdict == "succeeded" else end.outcome.reason
+    return [Explain(sentences.end_unwritten(failure), topic="waiting")]
 
 
 def _retire(state: CoordinatorState, now: float) -> Effects:
@@ -915,103 +905,6 @@ def all_heard(coordinator: Coordinator, now: float) -> bool:
         if name in current.seats and not current.seats.has_succeeded(name):
             return False
     return True
-
-
-# Messages that a node may send. An admitted node knows the job's token, if any, and speaks of
-# itself: under its own name, of its own failures, of ranks that it was given, and never before it
-# has greeted on that connection. Numbers far above those known here are refused: they would be
-# counted on from, and written down. A claim that only *may* be false is ignored where it counts.
-
-
-class Objection(Struct, frozen=True):
-    """Why a message is refused. `kind` is a word to count by."""
-
-    kind: str
-    reason: str
-
-
-def objection(
-    state: CoordinatorState, node: str, message: FromNode, has_greeted: bool
-) -> Objection | None:
-    """The objection to this message from that node; None if there is none."""
-    if isinstance(message, Heartbeat):
-        return None  # A node that is not known has no lease, and gets no answer.
-    if isinstance(message, NodeGreeted):
-        return _in_greeting(state, node, message)
-    if isinstance(message, RequestMade | RequestAnswered):
-        return None  # Nor does it get one to what it asks.
-    if not (has_greeted and node in state.members) and state.outcome is None:
-        return Objection("greeting", "a node has to greet before it says anything else")
-    match message:
-        case NodeJoined():
-            return _name(node, message.info.node)
-        case WorkersFailed() | FailuresDescribed() | RoundStopped():
-            return _about_others(state, node, message.failures, message.round)
-        case NodeLeft():
-            return _about_others(state, node, message.failures)
-        case ClosingWanted():
-            return _closing(state, node, message.outcome)
-        case _:
-            return None
-
-
-def _in_greeting(state: CoordinatorState, node: str, message: NodeGreeted) -> Objection | None:
-    return (
-        _name(node, message.info.node)
-        or _memory(state, message.seen)
-        or _standing(state, node, message.standing)
-        or (_closing(state, node, message.closing) if message.closing is not None else None)
-    )
-
-
-def _name(node: str, said: str) -> Objection | None:
-    if said == node:
-        return None
-    return Objection("name", f"{node} spoke under the name {said}")
-
-
-def _standing(state: CoordinatorState, node: str, standing: RoundReport | None) -> Objection | None:
-    if standing is None:
-        return None
-    # Ranks are not compared: it may stand in a round of another life of the job.
-    return _about_others(state, node, standing.failures)
-
-
-def _memory(state: CoordinatorState, seen: Seen) -> Objection | None:
-    ours, theirs = state.term, seen.term
-    epoch = ours.epoch if theirs.instance == ours.instance else 0
-    is_true = (
-        seen.round <= state.group.round_number + LEAP
-        and theirs.epoch <= epoch + LEAP
-        and theirs.instance <= max(ours.instance, INSTANCE_MOST)
-    )
-    if is_true:
-        return None
-    said = f"round {seen.round} under term {theirs}"
-    return Objection("memory", f"a node claims to have seen {said}, which cannot be")
-
-
-def _closing(state: CoordinatorState, node: str, outcome: Outcome) -> Objection | None:
-    if outcome.verdict == "succeeded":
-        return Objection("closing", "a node wants the job to have succeeded")
-    cause = () if outcome.cause is None else (outcome.cause,)
-    return _about_others(state, node, (*cause, *outcome.others))
-
-
-def _about_others(
-    state: CoordinatorState, node: str, failures: Iterable[Failure], round: int = 0
-) -> Objection | None:
-    """Whether some of the failures are not this node's own, as far as that is known."""
-    current = state.group.round
-    told = current.assignments if current is not None and current.number == round else {}
-    assignment = told.get(node)
-    given = None if assignment is None else {one.rank for one in assignment.workers}
-    for failure in failures:
-        if failure.node != node:
-            return Objection("failure", f"{node} told of a failure on another node")
-        if given is not None and failure.rank not in given:
-            return Objection("failure", f"{node} told of rank {failure.rank}, which is not its own")
-    return None
 
 
 # The coordinator's initial state: a journal records it, so that decisions can be replayed.

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from holdfast.core.coordinator import CoordinatorState
     from holdfast.core.policy.root_cause import Cause
     from holdfast.core.protocol.document import Ledger
-    from holdfast.core.protocol.messages import FromNode, RoundReport
-    from holdfast.core.protocol.model import NodeInfo
+    from holdfast.core.protocol.messages import FromNode, NodeGreeted, RoundReport
+    from holdfast.core.protocol.model import Failure, NodeInfo
     from holdfast.core.rounds import Round
 
 Effects = list[CoordinatorEffect]
@@ -50,8 +50,12 @@ class CoordinatorFeature:
 
     # Nodes.
 
-    def greeted(self, state: CoordinatorState, node: str) -> None:
+    def connected(self, state: CoordinatorState, node: str) -> None:
         """A node has a fresh connection: what it said on an older one may no longer be true."""
+
+    def greeted(self, state: CoordinatorState, message: NodeGreeted, now: float) -> Effects:
+        """A node has greeted, and its report on the present round was taken in."""
+        return []
 
     def after_greeting(self, state: CoordinatorState) -> Effects:
         """All of a greeting was taken in."""
@@ -63,15 +67,15 @@ class CoordinatorFeature:
         """A member of the present round has greeted again and reported its state."""
         return []
 
-    def sits_out(self, state: CoordinatorState, now: float) -> dict[str, float]:
-        """Nodes that are ready but quarantined, and until when."""
-        return {}
-
     def refusal(self, state: CoordinatorState, node: str, now: float) -> str:
         """Why a node that is ready gets no seat, as a sentence for it; empty if it may."""
         return ""
 
     # Rounds.
+
+    def workers_failed(self, current: Round, node: str, told: tuple[Failure, ...]) -> Effects:
+        """A member has reported failures of its workers."""
+        return []
 
     def round_formed(
         self, state: CoordinatorState, seated: tuple[NodeInfo, ...], now: float

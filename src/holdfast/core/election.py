@@ -52,6 +52,7 @@ from msgspec.structs import replace
 
 from holdfast.core import border
 from holdfast.core.coordinator import CoordinatorState, is_owed
+from holdfast.core.policy import sentences
 from holdfast.core.policy.config import Leases
 from holdfast.core.protocol.document import Document, Ledger
 from holdfast.core.protocol.messages import CloseJob, HeartbeatAnswered, ToNode, Welcomed
@@ -67,7 +68,6 @@ CROWD_S, FEW = 1.0, 8
 """Over how long more than a few nodes that start together spread their first claims."""
 WORTH_SAYING = 2
 """Unanswered requests in a row before the user is told."""
-AGAIN = "use another --rdzv-id, or try again in a minute"
 
 # Events, beside those that come from the other machines of the node (`core.border`).
 
@@ -389,7 +389,7 @@ def step(state: ElectionState, event: ElectionEvent, now: float) -> list[Electio
             return _welcomed(state, welcome, event.term, now)
         case border.Depose():
             state.above = max(state.above, event.term)
-            return _step_down(state, "another coordinator leads by now")
+            return _step_down(state, sentences.OUTRANKED)
         case border.Resign():
             state.leaves = event.leaves
             return _resign(state, now)
@@ -404,7 +404,7 @@ def step(state: ElectionState, event: ElectionEvent, now: float) -> list[Electio
 def _timer(state: ElectionState, name: str, now: float) -> list[ElectionEffect]:
     if name == RENEW_TIMER and state.hold_over and state.pending and not may_speak(state, now):
         # Its own node, too, has to find the new leader.
-        return _step_down(state, "its register was out of reach for too long")
+        return _step_down(state, sentences.REGISTER_LOST)
     if name == RENEW_TIMER and state.role is Role.LEADER:
         return [*_write_next(state, now, renew=True), _soon(state, RENEW_TIMER)]
     if name == RESIGN_TIMER:
@@ -440,7 +440,7 @@ def _saw(state: ElectionState, found: RegisterRead, now: float) -> list[Election
     if state.role is Role.LEADER:
         if document is None or (state.seen is not None and document.term <= state.seen.term):
             return []
-        return _step_down(state, f"{host_of(document.leader) or 'somebody'} has taken over")
+        return _step_down(state, sentences.taken_over(host_of(document.leader)))
     if state.moved_at is None or found.token != state.token:
         state.moved_at = now
     if found.expired:
@@ -457,7 +457,7 @@ def _saw(state: ElectionState, found: RegisterRead, now: float) -> list[Election
     replaced = document.term > state.above and state.leader not in ("", document.leader)
     state.above = max(state.above, document.term)
     state.leader, state.successors = document.leader, document.successors
-    state.endpoints = document.places
+    state.endpoints = document.addresses
     # A register that lost its content tells nothing of the one that leads by now.
     free = (not document.leader or _is_dead(state, document.leader)) and not lost
     effects = _claim_in_turn(state, now, free=free)
@@ -474,7 +474,7 @@ def _learn(state: ElectionState, document: Document, now: float) -> list[Electio
     told = border.Told(CloseJob(document.ledger.outcome), document.term)
     if state.welcomed:
         return [told, *_retire(state, now)]
-    return [border.Say(f"this job has already finished, before this node came; {AGAIN}"), told]
+    return [border.Say(sentences.FINISHED_BEFORE), told]
 
 
 def _look_again(state: ElectionState, now: float) -> list[ElectionEffect]:
@@ -515,7 +515,7 @@ def _watch(state: ElectionState, now: float) -> list[ElectionEffect]:
 
 def _in_reach(state: ElectionState) -> list[ElectionEffect]:
     unanswered, state.unanswered = state.unanswered, 0
-    return [border.Say("the register answers again")] if unanswered >= WORTH_SAYING else []
+    return [border.Say(sentences.REGISTER_ANSWERS)] if unanswered >= WORTH_SAYING else []
 
 
 # Claiming.
@@ -585,8 +585,8 @@ def _next_document(state: ElectionState, last: Document, **changes: object) -> D
     unique = {"counter": last.counter + 1, "nonce": f"{state.node}/{state.writes}", "left": ""}
     document = replace(last, **{"leader": state.node, **unique, **changes})
     known = (document.leader, *document.successors)
-    endpoints = {**document.places, **own}
-    return replace(document, places={n: e for n, e in endpoints.items() if n in known})
+    endpoints = {**document.addresses, **own}
+    return replace(document, addresses={n: e for n, e in endpoints.items() if n in known})
 
 
 def _send(state: ElectionState, pending: PendingWrite) -> list[ElectionEffect]:
@@ -603,7 +603,7 @@ def _write_next(state: ElectionState, now: float, *, renew: bool = False) -> lis
     new, state.wanted = state.wanted, None
     changes: dict[str, object] = {}
     if new is not None:
-        changes = {"successors": new.successors, "ledger": new.ledger, "places": new.places}
+        changes = {"successors": new.successors, "ledger": new.ledger, "addresses": new.addresses}
     document = _next_document(state, state.seen, **changes)
     version = new.version if new is not None else 0
     return _send(state, PendingWrite(document, state.token, now, version))
@@ -620,15 +620,15 @@ def _wrote(state: ElectionState, event: RegisterWrote, now: float) -> list[Elect
 def _unclear(state: ElectionState, event: RegisterUnclear, now: float) -> list[ElectionEffect]:
     """Tell the user once; a node that seeks a coordinator has to try again later."""
     effects: list[ElectionEffect] = []
-    text = f"the register cannot be reached: {event.reason or 'no answer came'}"
+    text = sentences.register_unreachable(event.reason, None)
     state.unanswered += 1
     if state.seeking:
         effects.append(border.CoordinatorLost(text, event.refused and state.moved_at is None))
     # A node that has only begun to search says so anyhow, with the reason.
     is_new_here = state.seeking and state.seen is None
     if state.unanswered == WORTH_SAYING and not is_new_here:
-        holds = f"; a round that runs goes on for at most {state.leases.hold_s:g} s"
-        effects.append(border.Say(text + holds if state.role is Role.LEADER else text))
+        hold_s = state.leases.hold_s if state.role is Role.LEADER else None
+        effects.append(border.Say(sentences.register_unreachable(event.reason, hold_s)))
     if not event.wrote:
         state.read_pending = state.watching = False
         return [*effects, _soon(state, WATCH_TIMER)]
@@ -691,7 +691,7 @@ def _failed(state: ElectionState, found: RegisterRead, now: float) -> list[Elect
     """Another node wrote, and that stands."""
     effects: list[ElectionEffect] = []
     if state.role is Role.LEADER:
-        effects = _step_down(state, "another coordinator has taken over")
+        effects = _step_down(state, sentences.taken_over(""))
     state.role, state.pending = Role.FOLLOWER, None
     return effects + _saw(state, RegisterRead(found.document, found.token), now)
 
@@ -703,7 +703,7 @@ def _step_down(state: ElectionState, reason: str) -> list[ElectionEffect]:
     if state.role is not Role.LEADER or state.seen is None:
         return []
     state.role, state.leader = Role.FOLLOWER, ""
-    state.successors, state.endpoints = state.seen.successors, state.seen.places
+    state.successors, state.endpoints = state.seen.successors, state.seen.addresses
     state.pending = state.wanted = None
     state.hold_over = state.resigns = False
     return [StepDown(reason), *_ask_register(state)]
@@ -727,7 +727,7 @@ def _resign(state: ElectionState, now: float) -> list[ElectionEffect]:
     state.role, state.resigns = Role.RESIGNING, False
     _sit_out(state, now)
     sent = _send(state, PendingWrite(document, state.token, now))
-    return [StepDown("it has resigned"), *sent]
+    return [StepDown(sentences.RESIGNED), *sent]
 
 
 def _sit_out(state: ElectionState, now: float) -> None:
@@ -751,7 +751,7 @@ def _welcomed(
 ) -> list[ElectionEffect]:
     """A coordinator names the leader and its successors."""
     state.leader, state.successors = welcome.leader, welcome.successors
-    state.endpoints = welcome.places
+    state.endpoints = welcome.addresses
     state.above = max(state.above, term)
     state.seeking = state.dialled = False
     state.welcomed = True

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct, field
 
 from holdfast.core.node import NodeState, Phase, alive
-from holdfast.core.policy.standings import WorkerProgress
+from holdfast.core.policy.worker_progress import WorkerProgress
 
 Fact = str | int | float | bool | None | list[dict[str, "Fact"]]
 
@@ -75,7 +75,7 @@ def _without_contact(state: NodeState, words: Mapping[Phase, str]) -> str:
 
 def progress(
     state: NodeState,
-    standings: Sequence[WorkerProgress],
+    workers: Sequence[WorkerProgress],
     round_age_s: float,
     max_age_s: float | None,
 ) -> Health:
@@ -85,12 +85,12 @@ def progress(
     """
     facts: dict[str, Fact] = {
         "round": state.last_round,
-        "ranks": [_facts(one) for one in standings],
+        "ranks": [_facts(one) for one in workers],
     }
-    if state.phase is not Phase.RUNNING or not standings:
+    if state.phase is not Phase.RUNNING or not workers:
         return Health(True, "no worker runs here now", facts)
-    ages = [one.step_age_s for one in standings if one.step_age_s is not None]
-    steps = [one.step for one in standings if one.step is not None]
+    ages = [one.step_age_s for one in workers if one.step_age_s is not None]
+    steps = [one.step for one in workers if one.step is not None]
     if not ages and state.furthest_step is None:
         return Health(True, "no worker here reports its step (holdfast.progress)", facts)
     age_s = min(ages) if ages else round_age_s

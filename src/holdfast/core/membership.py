@@ -28,6 +28,7 @@ from __future__ import annotations
 from msgspec import Struct, field
 
 from holdfast.core.policy.config import Leases
+from holdfast.core.protocol.document import roll
 from holdfast.core.protocol.model import Endpoint, NodeInfo, Record
 from holdfast.core.protocol.naming import Names, host_of
 
@@ -296,12 +297,32 @@ class Member(Struct):
         return free and not (self.draining or self.suspected or self.revoked)
 
 
-class Penalty(Struct):
-    """The losses of one host: after repeated ones it sits out for a pause, since losses cost no
-    restart and so no backoff slows them down. See also `core.features.quarantine`."""
+class HostRecord(Struct, frozen=True):
+    """What is held against one host, and until when its nodes are to get no seat."""
 
-    losses: int = 0
+    host: str
+    """Its name; empty if recorded by another coordinator, which kept a number."""
+    failures: int = 0
+    """Rounds in a row that failed because of it (`core.policy.quarantine`)."""
+    quarantines: int = 0
+    """Quarantines so far, as far as not forgotten."""
     until: float = 0.0
+    """When its quarantine ends, or when it was last blamed without one."""
+    cause: str = ""
+    """The fingerprint of its failures (`restarts.fingerprint`)."""
+    told: bool = False
+    """Whether its quarantine was announced."""
+    losses: int = 0
+    """Rounds that lost a node on it since the job last made progress."""
+    paused_until: float = 0.0
+    """No round takes its nodes before this, whether or not the job can do without them."""
+
+    def is_out(self, now: float) -> bool:
+        """Whether it is quarantined: its nodes get a seat only where the job needs them."""
+        return now < self.until
+
+    def is_paused(self, now: float) -> bool:
+        return now < self.paused_until
 
 
 class Membership(Struct):
@@ -313,8 +334,8 @@ class Membership(Struct):
     """Nodes that could take a seat, in the order in which they became ready."""
     arrivals: int = 0
     roles: set[str] = field(default_factory=set)
-    penalties: dict[str, Penalty] = field(default_factory=dict)
-    """By host."""
+    hosts: dict[int, HostRecord] = field(default_factory=dict)
+    """Hosts with a record, by the number of their name (`document.roll`)."""
 
     def admit(self, info: NodeInfo) -> Member:
         """The member of that identity: new, or updated by a new greeting."""
@@ -348,7 +369,6 @@ class Membership(Struct):
         else:
             self.ready.pop(node, None)
 
-    def is_paused(self, node: str, now: float) -> bool:
-        """Whether its host was lost so often that it sits out for a while."""
-        penalty = self.penalties.get(self.members[node].info.host)
-        return penalty is not None and now < penalty.until
+    def record_of(self, node: str) -> HostRecord | None:
+        """The record of a member's host, if any."""
+        return self.hosts.get(roll((self.members[node].info.host,))) if self.hosts else None

@@ -40,7 +40,6 @@ from holdfast.core.node_io import (
     CoordinatorLost,
     CoordinatorReached,
     Dial,
-    EndedFound,
     EndpointReserved,
     EndSpawner,
     Finish,
@@ -48,19 +47,15 @@ from holdfast.core.node_io import (
     KillEverything,
     KillSpawner,
     KillZygote,
-    KnowEnded,
     LauncherLost,
     LeaseRanOut,
     LeaveAsked,
     ListStuck,
-    LivenessLockTaken,
     NodeEvent,
     NodeStarted,
     NodeTimerFired,
     ProcessesStuck,
-    RecordSeat,
     Released,
-    RemoveLivenessLocks,
     Report,
     ReserveEndpoint,
     Say,
@@ -78,12 +73,12 @@ from holdfast.core.node_io import (
     WorkerExited,
     WorkerStarted,
 )
-from holdfast.core.policy import failures, node_texts, root_cause, timing
+from holdfast.core.policy import failures, root_cause, sentences, timing
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.policy.signals import LastSignal, is_repeat
 from holdfast.core.protocol import exit_status, messages
 from holdfast.core.protocol.bounds import NUMBER_MOST, TEXT_MOST, cut
-from holdfast.core.protocol.messages import ENDED_TOLD, Condition, EndedMember, FrameGroup, ToNode
+from holdfast.core.protocol.messages import Condition, FrameGroup, ToNode
 from holdfast.core.protocol.model import (
     Assignment,
     Blame,
@@ -105,8 +100,6 @@ REDIAL_FIRST_S = 0.1
 REDIAL_MAX_S = 2.0
 UNANSWERED = timing.HANGS_UP_AT - 1.5
 """How many heartbeats ago the oldest without an answer was sent; half of one is for timers."""
-LOCK_WAIT_S = 2.0
-"""How long a node waits for its liveness lock before it joins: the disk may hang."""
 DRAIN_MARGIN_S = 2.0
 """How much longer than the coordinator's patience a node waits to be released."""
 WITHHOLD_S = 0.5
@@ -148,7 +141,6 @@ class Timer(StrEnum):
     HEARTBEAT = "heartbeat"
     REDIAL = "redial"
     SEEK = "seek"
-    LOCK = "liveness lock"
     UNFIT = "unfit"
     GRACE = "grace"
     UNKILLABLE = "unkillable"
@@ -292,11 +284,6 @@ class NodeState(Struct):
     """The caller runs the workers itself."""
     unfit: str = ""
     """Why it takes no part; empty if it does."""
-    lock_pending: bool = False
-    """It is not yet known whether the node will have a liveness lock."""
-    has_lock: bool = False
-    ended: tuple[EndedMember, ...] = ()
-    """Members of rounds that have ended on this machine: reported on every connection."""
     furthest_step: int | None = None
     killing: Killing | None = None
     given_up: bool = False
@@ -430,10 +417,8 @@ def _told(state: NodeState, message: ToNode, now: float) -> Effects:
         case messages.StopRound():
             return _stop_round(state, message)
         case messages.CloseJob():
-            forgotten: Effects = [RemoveLivenessLocks()] if state.has_lock else []
-            return [*close(state, message.outcome), *forgotten]
-        case messages.DescribeFailures():
-            return _describe(state, message)
+            told = [one for each in state.features for one in each.job_closed(state)]
+            return [*close(state, message.outcome), *told]
         case messages.Welcomed():
             return welcomed(state, message)
         case messages.StandBy():
@@ -456,9 +441,6 @@ def _timer(state: NodeState, event: NodeTimerFired, now: float) -> Effects:
             return [] if link.connected or phase is Phase.CLOSING else dial(state)
         case Timer.SEEK if link.contact is Contact.DIALLING:
             return lost(state, "no node is the coordinator yet", False, now)
-        case Timer.LOCK if state.lock_pending:  # The disk does not answer: go on without a lock.
-            state.lock_pending = False
-            return ready(state)
         case Timer.UNFIT if phase is Phase.PREPARING:
             return leave_unfit(state)
         case Timer.DRAIN if state.leaving.draining_by is not None and phase is Phase.RUNNING:
@@ -485,13 +467,9 @@ def _prepare(state: NodeState, event: NodeEvent) -> Effects:
         case NodeStarted():
             effects += _started(state, event)
         case SpawnerReady(subreaper=False):
-            effects.append(Say(node_texts.NO_SUBREAPER))
+            effects.append(Say(sentences.NO_SUBREAPER))
         case EndpointReserved():
             state.endpoint = event.endpoint
-        case LivenessLockTaken():
-            state.lock_pending, state.has_lock = False, event.is_held
-        case EndedFound():
-            effects += _ended_found(state, event)
         case StoreFailed():
             # A round that uses it fails on its own; in the next one rank 0 serves the store.
             state.store_failed = True
@@ -505,21 +483,7 @@ def _started(state: NodeState, event: NodeStarted) -> Effects:
     if event.unfit:
         wait = WakeNode(Timer.UNFIT, state.config.timeouts.seek_s)
         return [Say(f"this node stays out: {event.unfit}"), *dial(state), wait]
-    state.lock_pending = event.notes
-    lock: Effects = [WakeNode(Timer.LOCK, LOCK_WAIT_S)] if event.notes else []
-    started = [one for each in state.features for one in each.started(state, event)]
-    return [*lock, *dial(state), *started]
-
-
-def _ended_found(state: NodeState, event: EndedFound) -> Effects:
-    """Tell the coordinator and its successors."""
-    known = {one.node for one in state.ended}
-    new = tuple(one for one in event.members if one.node not in known)
-    state.ended = (*state.ended, *new)[-ENDED_TOLD:]
-    effects: Effects = [KnowEnded(event.nodes)]
-    if new and state.link.connected:
-        effects.append(Report(messages.MembersEnded(new[-ENDED_TOLD:])))
-    return effects
+    return dial(state) + [one for each in state.features for one in each.started(state, event)]
 
 
 def ready_to_start(state: NodeState, mode: StartMode) -> Effects:
@@ -550,7 +514,8 @@ def reserve(state: NodeState) -> Effects:
 
 def ready(state: NodeState) -> Effects:
     """Join, or report the end of the old round, once everything is ready."""
-    if state.endpoint is None or state.start_mode is None or state.lock_pending:
+    waits = any(each.delays_joining(state) for each in state.features)
+    if state.endpoint is None or state.start_mode is None or waits:
         return []
     round = state.round
     if state.phase is Phase.PREPARING:
@@ -625,7 +590,7 @@ def lost(state: NodeState, reason: str, permanent: bool, now: float) -> Effects:
     if link.attempts == 0 and not state.unfit:
         has_job, is_done = link.term.instance > 0, has_succeeded(state)
         told_s = None if state.phase is Phase.RUNNING else limit_s
-        said.append(Say(node_texts.no_contact(reason, is_done, has_job, told_s)))
+        said.append(Say(sentences.no_contact(reason, is_done, has_job, told_s)))
     delay_s = min(_redial_delay(state), limit_s - without_s)
     link.attempts += 1
     return [*said, WakeNode(Timer.REDIAL, delay_s)]
@@ -715,18 +680,20 @@ def greeting(state: NodeState, now: float, heartbeat: int = 0) -> messages.NodeG
         sent = f"{signal_name(leaving.draining_by)} was sent to its agent"
         draining = cut(leaving.asked_by) or sent
     restarts = 0 if round is None else round.assignment.restart_count
-    return messages.NodeGreeted(
+    greeting = messages.NodeGreeted(
         node_info(state),
         seen=messages.Seen(state.link.term, state.last_round, restarts),
-        standing=None if round is None else _round_report(state, round, now),
+        report=None if round is None else _round_report(state, round, now),
         endpoint=state.endpoint if state.phase is Phase.WAITING else None,
         draining=draining,
         within_s=within_s,
         heartbeat=heartbeat,
         closing=state.closing,
         settings={} if state.link.lease is None else of_job(state.config),
-        ended=state.ended,
     )
+    for each in state.features:
+        greeting = replace(greeting, **each.in_greeting(state))
+    return greeting
 
 
 def _round_report(state: NodeState, round: RoundHere, now: float) -> messages.RoundReport:
@@ -747,7 +714,7 @@ def _round_report(state: NodeState, round: RoundHere, now: float) -> messages.Ro
         lease_ended=round.lease_ended,
     )
     for each in state.features:
-        report = replace(report, **each.in_greeting(state, now))
+        report = replace(report, **each.in_report(state, now))
     return report
 
 
@@ -771,15 +738,12 @@ def _run(state: NodeState, message: messages.RunRound, now: float) -> Effects:
     state.endpoint = None
     state.leaving.job_continues = False  # From now on it needs this node.
     effects = set_deadlines(state)
-    if state.has_lock:
-        seat = (assignment.round, assignment.group_rank)
-        effects.append(RecordSeat(link.term.instance, *seat))
     if link.lease is not None:
-        effects.append(Say(node_texts.seat(assignment)))
+        effects.append(Say(sentences.seat(assignment)))
     if message.note and not link.hosting:
         effects.append(Say(message.note))
-    effects.append(StartWorkers(assignment, tuple(workers), warm=state.start_mode.warm))
-    return effects + [one for each in state.features for one in each.round_started(state)]
+    effects += [one for each in state.features for one in each.round_started(state)]
+    return [*effects, StartWorkers(assignment, tuple(workers), warm=state.start_mode.warm)]
 
 
 def _worker_started(state: NodeState, event: WorkerStarted) -> Effects:
@@ -826,18 +790,6 @@ def _step_reported(state: NodeState, event: StepReported) -> Effects:
     return [Report(messages.WorkersProgressed(event.round, event.step, event.age_s))]
 
 
-def _describe(state: NodeState, message: messages.DescribeFailures) -> Effects:
-    if state.round is None or state.last_round != message.round:
-        return []
-    return [
-        Report(
-            messages.FailuresDescribed(
-                message.round, failures.in_full(state.round.failures, state.config)
-            )
-        )
-    ]
-
-
 def _lease_ran_out(state: NodeState) -> Effects:
     """The spawner stops the workers already, and kills them at the end of the lease."""
     round = state.round
@@ -877,7 +829,7 @@ def _stop_round(state: NodeState, message: messages.StopRound) -> Effects:
     # Of those that failed, one may be stuck in the kernel, and still there.
     left = [local_rank for local_rank in alive(state) if local_rank not in round.failures]
     reason = on_itself(message.reason, message.about, state.name)
-    said = node_texts.round_ends(message.round, reason, len(left), bool(round.failures))
+    said = sentences.round_ends(message.round, reason, len(left), bool(round.failures))
     return [Say(said), *stopped]
 
 
@@ -956,7 +908,7 @@ def _failure(
     if killed_for is not None:  # A worker that was ended because it took too long says nothing.
         error = ErrorDetail(message=killed_for.reason, non_retryable=killed_for.ends_job)
     early = [one for one in round.workers.values() if one.ended_early]
-    place, in_collective = failures.location(worker.location)
+    location, in_collective = failures.in_words(worker.location)
     raised_s = failures.raised_s(event.error, event.wall_time)
     return Failure(
         node=state.node,
@@ -979,7 +931,7 @@ def _failure(
         ended_before=tuple(EarlyEnd(one.rank, one.step, state.name) for one in early)[
             : root_cause.EARLY_ENDS_TOLD
         ],
-        place=place,
+        location=location,
         in_collective=in_collective,
     )
 
@@ -1108,7 +1060,7 @@ def leave(state: NodeState, number: int, why: str = "") -> Effects:
     asked = _who_was_asked(state, number)
     state.outcome = Outcome("interrupted", reason, status, asked=asked)
     is_interrupt, grace_s = number == signal.SIGINT, state.config.timeouts.shutdown_s
-    passed_on = node_texts.passed_on(len(alive(state)), grace_s, is_interrupt)
+    passed_on = sentences.passed_on(len(alive(state)), grace_s, is_interrupt)
     said: Effects = [Say(f"{reason}{passed_on}")]
     if is_interrupt and not why:
         said += _others_wait(state)
@@ -1127,7 +1079,7 @@ def _others_wait(state: NodeState) -> Effects:
     is_member = state.link.lease is not None and state.phase is Phase.RUNNING
     if not is_member or not 0 < others < state.config.min_nodes:
         return []
-    return [Say(node_texts.others_wait(others, state.config.timeouts.join_s))]
+    return [Say(sentences.others_wait(others, state.config.timeouts.join_s))]
 
 
 # Stopping.
@@ -1149,7 +1101,7 @@ def _grace_over(state: NodeState) -> Effects:
     if not is_stopping or not running or state.killing is not None:
         return []
     ranks = [state.workers[local_rank].rank for local_rank in running]
-    said = Say(node_texts.not_stopped(ranks, state.config.timeouts.shutdown_s))
+    said = Say(sentences.not_stopped(ranks, state.config.timeouts.shutdown_s))
     # A zygote that has not forked all this time does not fork at all; a late fork would still be
     # waited for.
     is_warm = state.start_mode is not None and state.start_mode.warm
@@ -1176,7 +1128,7 @@ def _not_gone(state: NodeState, killing: Killing) -> Effects:
     if killing.unanswered == 1:
         return [ListStuck(), _unkillable(state)]
     if killing.unanswered == 2:
-        return [Say(node_texts.SPAWNER_SILENT), KillSpawner(), _unkillable(state)]
+        return [Say(sentences.SPAWNER_SILENT), KillSpawner(), _unkillable(state)]
     return give_up(state, ("the spawner",))
 
 
@@ -1189,7 +1141,7 @@ def give_up(
     """
     if state.killing is None or state.given_up:
         return []
-    said: Effects = [Say(each) for each in node_texts.left_behind(processes, forbidden)]
+    said: Effects = [Say(each) for each in sentences.left_behind(processes, forbidden)]
     if state.phase is Phase.CLOSING:
         return [*said, *finish(state)]
     state.phase = Phase.CLOSING
@@ -1302,7 +1254,6 @@ def broken_invariants(state: NodeState) -> Iterator[str]:
         yield f"workers run while the node is {phase}"
     if round is not None and round.workers and not round.failures.keys() <= round.workers.keys():
         yield "somebody failed who is no worker of the round"
-    if state.node in [one.node for one in state.ended]:
-        yield "the node tells of its own end"
-    if state.lock_pending and phase in (Phase.WAITING, Phase.RUNNING, Phase.STOPPING):
-        yield "the node has joined, and its liveness lock is waited for"
+    joined = phase in (Phase.WAITING, Phase.RUNNING, Phase.STOPPING)
+    if joined and any(each.delays_joining(state) for each in state.features):
+        yield "the node has joined, and something is waited for that has to come before"

@@ -38,11 +38,20 @@ class NodeFeature(Struct):
         """The node has just greeted a coordinator."""
         return []
 
-    def in_greeting(self, state: NodeState, now: float) -> dict[str, Any]:
+    def delays_joining(self, state: NodeState) -> bool:
+        """Whether the node is not to join yet; the feature calls `node.ready` when it may."""
+        return False
+
+    def in_greeting(self, state: NodeState) -> dict[str, Any]:
+        """Fields of a greeting."""
+        return {}
+
+    def in_report(self, state: NodeState, now: float) -> dict[str, Any]:
         """Fields of the `RoundReport` in a greeting."""
         return {}
 
     def round_started(self, state: NodeState) -> Effects:
+        """The workers of a new round are about to be started."""
         return []
 
     def worker_exited(self, state: NodeState, worker: WorkerHere) -> Effects:
@@ -58,6 +67,10 @@ class NodeFeature(Struct):
 
     def before_stop(self, state: NodeState, message: StopRound) -> Effects:
         """Effects, if the feature stops the workers itself, a little later; else none."""
+        return []
+
+    def job_closed(self, state: NodeState) -> Effects:
+        """The coordinator has told how the job ended."""
         return []
 
     def finishing(self, state: NodeState) -> Effects:

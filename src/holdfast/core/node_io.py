@@ -186,7 +186,7 @@ class StallFound(Record, frozen=True):
     """The path of their full stacks."""
     suspect: int = 0
     """The rank that is the most likely cause, as far as this node knows."""
-    places: tuple[FrameGroup, ...] = ()
+    locations: tuple[FrameGroup, ...] = ()
     still_s: float = 0.0
     never_spoke: bool = False
     """They never reported a step: the stall is only told of."""
@@ -198,7 +198,7 @@ class WorkersLocated(Record, frozen=True):
     """Running workers have been located, as far as possible."""
 
     round: int
-    places: tuple[FrameGroup, ...] = ()
+    locations: tuple[FrameGroup, ...] = ()
     file: str = ""
     """The path of their full stacks; empty if they could not be kept."""
 
@@ -250,7 +250,7 @@ class DeadlineMissed(Record, frozen=True):
     local_rank: int
     deadline: str
     """In words: "the deadline of loading"."""
-    place: str = ""
+    location: str = ""
     """Where the worker is."""
     file: str = ""
     is_final: bool = False
@@ -261,7 +261,7 @@ class Unexited(Record, frozen=True):
     """A worker that has not exited."""
 
     local_rank: int
-    place: str = ""
+    location: str = ""
     """Its location, in words, if known."""
     is_finalizing: bool = False
     """Its main thread was past the end of the program."""

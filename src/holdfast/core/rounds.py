@@ -12,9 +12,8 @@ Forming
 2. Deciding whether to form is cheap: it happens after every event, and takes the same time for ten
    nodes as for ten thousand. Only forming itself goes through all of them, once.
 3. A wait is explained when its reason changes; a crowd that arrives is not counted aloud.
-4. Where ranks are fixed, the job waits for ranks, not for numbers, and says for which; a node
-   whose rank is taken is told so, and stands by. Fixed ranks come with a fixed master: each node's
-   workers get its address and port as given on that node.
+4. Where ranks are fixed, the job waits for ranks, not for numbers, and says for which
+   (`core.seating`).
 Ending
 5. Ending is immediate and happens once: later events are noted, not acted on. Only an end
    in order (a drain, newcomers, a request) waits until all workers that ask have saved.
@@ -36,7 +35,6 @@ Takeover: a round that an earlier coordinator formed
 13. A round may have been written down without being announced. When nodes report that have not
     heard of it, and they are all of its members, it never ran: it is over.
 14. A member that is known to have succeeded is not waited for, and its loss does not count.
-15. A member whose own machine proves its end (its liveness lock is free) is gone.
 """
 
 from __future__ import annotations
@@ -48,6 +46,7 @@ from typing import Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from holdfast.core import seating
 from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     Disconnect,
@@ -57,19 +56,15 @@ from holdfast.core.coordinator_io import (
     Revoke,
     Tell,
 )
-from holdfast.core.membership import Member, Penalty
-from holdfast.core.policy import ranks, restarts, rounds
+from holdfast.core.membership import Member
+from holdfast.core.policy import ranks, restarts, rounds, sentences
 from holdfast.core.policy import root_cause as rootcause
 from holdfast.core.policy.config import Timeouts
 from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.bounds import cut
 from holdfast.core.protocol.document import DONE_KEPT, Ledger, NodeLimits, brief, roll
 from holdfast.core.protocol.messages import (
-    DescribeFailures,
-    EndedMember,
     EndingKind,
-    ExpectExits,
-    FailuresDescribed,
     NodeDraining,
     NodeLeft,
     RoundReport,
@@ -84,7 +79,6 @@ from holdfast.core.protocol.model import (
     Assignment,
     Blame,
     EarlyEnd,
-    Endpoint,
     Failure,
     NodeInfo,
     Outcome,
@@ -99,21 +93,15 @@ if TYPE_CHECKING:
 
 Effects = list[CoordinatorEffect]
 
-ANNOUNCED_ARRIVALS = 8
-"""Up to this many nodes every arrival is printed; beyond it, only now and then."""
 ANNOUNCE_EVERY_S = 5.0
-DESCRIBED_NODES = 3
-"""How many nodes are asked for all details of their failures."""
 STOP_MARGIN_S = 5.0
 EXPLAIN_AFTER_S = 1.0
 """An end of a round that takes longer to be judged is explained first."""
 EXPLAIN_TAKEOVER_AFTER_S = 2.0
 """A takeover that lasts longer is explained: it looks like a hang."""
-WITHOUT_LEASE = "had lost the coordinator and stopped its workers"
 RESIGN_FROM = 3
 """Of two nodes, one lost node is half: that does not show which of them is cut off."""
 ALL_SUCCEEDED = Outcome("succeeded", "all workers succeeded", 0)
-PROVEN_END = "all its processes have ended, as its machine confirms"
 ENDINGS: dict[EndingKind, tuple[str, str]] = {
     "failure": ("a worker failed", "one restart, unless a member was lost too"),
     "loss": ("a member is lost, suspected, has left or stopped by itself", "nothing"),
@@ -455,7 +443,7 @@ def advance(state: CoordinatorState, now: float) -> Effects:
 
 def _form(state: CoordinatorState, now: float) -> Effects:
     group = state.group
-    candidates, wait_until = _candidates(state, now)
+    candidates, wait_until = seating.count_candidates(state, now)
     _note_candidates(state, candidates, now)
     decision = rounds.decide(_view(state, candidates), now)
     state.deadlines.pop("form", None)
@@ -468,11 +456,13 @@ def _form(state: CoordinatorState, now: float) -> Effects:
             if decision.wake_at is not None:
                 state.deadlines["form"] = min(decision.wake_at, wait_until or decision.wake_at)
             short = candidates < state.min_nodes and now >= group.wait.not_before
-            missing = _missing_ranks(state, ": ", now) if short else ""
+            missing = seating.missing_ranks(state, now) if short else ""
             within_s = 0.0 if decision.wake_at is None else decision.wake_at - now
-            return _explain_wait(state, decision.reason + missing, within_s, now)
+            reason = ": ".join(filter(None, (decision.reason, missing)))
+            return _explain_wait(state, reason, within_s, now)
         case rounds.Fail():
-            reason = decision.reason + _missing_ranks(state, "; missing: ", now)
+            missing = seating.missing_ranks(state, now)
+            reason = "; missing: ".join(filter(None, (decision.reason, missing)))
             return state.close(_never_formed(group, reason))
 
 
@@ -481,89 +471,8 @@ def _never_formed(group: Group, reason: str) -> Outcome:
     if group.loss is None:
         return Outcome("not_formed", reason, exit_status.NOT_FORMED)
     found = group.loss.blame
-    reason = f"{reason}, after {found.who} was lost"
+    reason = sentences.not_formed(reason, found.who)
     return Outcome("not_formed", reason, exit_status.NOT_FORMED, blame=found)
-
-
-def _candidates(state: CoordinatorState, now: float) -> tuple[int, float | None]:
-    """How many nodes could sit now, and when the first node that sits out may come back."""
-    fixed = state.config.has_fixed_ranks
-    if fixed and _is_gathering(state):
-        return len(state.ready), None  # At most this many, and far from enough.
-    all_may = not state.penalties and not _sitting_out(state, now)
-    if not fixed and all_may and (len(state.roles) < 2 or not state.group.holders):
-        return len(state.ready), None  # A seat is a role's only once one of that role held it.
-    able = _able(state, now)
-    until = _next_return(state, now) if len(able) < len(state.ready) else None
-    return _seats_for(state, able), until
-
-
-def _seats_for(state: CoordinatorState, able: list[str]) -> int:
-    """How many of these nodes would get a seat."""
-    if state.config.has_fixed_ranks:
-        return len(_by_rank(state, able))
-    if len(state.roles) < 2 or len(able) < state.min_nodes:
-        return min(len(able), state.max_nodes)
-    return len(_seated(state, able))
-
-
-def _next_return(state: CoordinatorState, now: float) -> float:
-    """When the first host that sits out may come back."""
-    pausing = (one.until for one in state.penalties.values() if now < one.until)
-    return min((*pausing, *_sitting_out(state, now).values()))
-
-
-def _seated(state: CoordinatorState, able: list[str]) -> tuple[NodeInfo, ...]:
-    """These nodes' members that would get a seat, in the order of their ranks."""
-    if state.config.has_fixed_ranks:
-        return tuple(_by_rank(state, able).values())
-    seated = ranks.select(_arrived(state, able), state.group.holders, state.max_nodes)
-    return ranks.order(seated, _by_age_of_state(state))
-
-
-def _arrived(state: CoordinatorState, nodes: list[str]) -> list[NodeInfo]:
-    in_turn = sorted(nodes, key=lambda name: state.members[name].arrival)
-    return [state.members[name].info for name in in_turn]
-
-
-def _by_age_of_state(state: CoordinatorState) -> tuple[str, ...]:
-    """Nodes with state, the newest and oldest first: former members, then those that ran before.
-
-    A coordinator that took over between two rounds knows former members only by their reports.
-    """
-    former = set(state.group.former)
-    others = [
-        (-member.last_round, member.last_rank, name)
-        for name, member in state.members.items()
-        if member.last_round and name not in former
-    ]
-    return (*state.group.former, *(name for _, _, name in sorted(others)))
-
-
-def _able(state: CoordinatorState, now: float) -> list[str]:
-    """The candidates: without those that sit out, as far as the job can do without them."""
-    able, out = _split_ready(state, now)
-    for name in out:
-        if _seats_for(state, able) >= state.min_nodes:
-            break
-        able.append(name)
-    return able
-
-
-def _split_ready(state: CoordinatorState, now: float) -> tuple[list[str], list[str]]:
-    """The candidates, and those that sit out: the soonest to be over in front."""
-    present = [name for name in state.ready if not state.is_paused(name, now)]
-    out = _sitting_out(state, now)
-    kept = [name for name in present if name in out]
-    return [name for name in present if name not in out], sorted(kept, key=out.__getitem__)
-
-
-def _sitting_out(state: CoordinatorState, now: float) -> dict[str, float]:
-    """Ready nodes that sit out for a while, and until when."""
-    out: dict[str, float] = {}
-    for feature in state.features:
-        out |= feature.sits_out(state, now)
-    return out
 
 
 def _note_candidates(state: CoordinatorState, candidates: int, now: float) -> None:
@@ -597,7 +506,7 @@ def _explain_wait(state: CoordinatorState, reason: str, within_s: float, now: fl
     wait = state.group.wait
     if reason == wait.reason or not state.ready:
         return []
-    crowd = len(state.ready) > ANNOUNCED_ARRIVALS and wait.reason != ""
+    crowd = len(state.ready) > seating.CROWD and wait.reason != ""
     wait.reason = reason
     if crowd and now < wait.explained_at + ANNOUNCE_EVERY_S:
         return []
@@ -608,7 +517,7 @@ def _explain_wait(state: CoordinatorState, reason: str, within_s: float, now: fl
 def _prepare(state: CoordinatorState, now: float) -> Effects:
     """Assign the seats, and have them written down."""
     group = state.group
-    seated = _seated(state, _able(state, now))
+    seated = seating.select(state, seating.candidates(state, now))
     group.holders = ranks.seat_holders(group.holders, seated, state.max_nodes)
     members = [info.node for info in seated]
     group.round_number += 1
@@ -623,36 +532,13 @@ def _prepare(state: CoordinatorState, now: float) -> Effects:
         state.term.instance,
         seats_of(members),
         started_at=now,
-        assignments=_assignments(state, seated),
+        assignments=seating.assignments(state, seated),
         note=wait.note,
     )
     for name in members:
         state.members[name].round = group.round_number
         state.update_ready(name)
     return []
-
-
-def _assignments(state: CoordinatorState, seated: tuple[NodeInfo, ...]) -> dict[str, Assignment]:
-    """Each member's assignment."""
-    assigned = ranks.assign(
-        seated,
-        round=state.group.round_number,
-        restart_count=state.group.budget.charges,
-        master=_endpoint(state, seated[0].node),
-    )
-    if not state.config.has_fixed_ranks:
-        return assigned
-    # Masters are kept as they were given (rule 4).
-    return {
-        node: replace(assignment, master=_endpoint(state, node))
-        for node, assignment in assigned.items()
-    }
-
-
-def _endpoint(state: CoordinatorState, node: str) -> Endpoint:
-    held = state.members[node].endpoint
-    assert held is not None, "a node without an endpoint was a candidate"
-    return held
 
 
 def written(state: CoordinatorState, version: int, now: float) -> Effects:
@@ -686,11 +572,12 @@ def stand_by(state: CoordinatorState, node: str, now: float) -> Effects:
         return []  # It is still getting ready, or has an older round to stop.
     if current is not None and (current.missing is not None or current.stop is not None):
         return []
-    reason = _refused_rank(state, node) if state.config.has_fixed_ranks else ""
+    reason = seating.refused_rank(state, node) if state.config.has_fixed_ranks else ""
     if reason:
         return [Tell(node, StandBy(reason))]
     if current is None:
-        return _displaced_by(state, node)
+        displaced = seating.displaced_by(state, node)
+        return [Tell(name, StandBy(why)) for name, why in displaced.items()]
     refusals = (f.refusal(state, node, now) for f in state.features)
     reason = next(filter(None, refusals), "") or _no_seat(state, current)
     return [Tell(node, StandBy(reason))]
@@ -698,11 +585,8 @@ def stand_by(state: CoordinatorState, node: str, now: float) -> Effects:
 
 def _no_seat(state: CoordinatorState, current: Round) -> str:
     if _is_the_last(state.group, current):
-        return f"round {current.number} is coming to its end: standing by"
-    runs = f"round {current.number} runs with {len(current.seats)} of at most"
-    if len(current.seats) < state.max_nodes:
-        return f"{runs} {state.max_nodes} nodes: this one will be taken in soon"
-    return f"{runs} {state.max_nodes} nodes: standing by"
+        return sentences.round_closing(current.number)
+    return sentences.no_seat(current.number, len(current.seats), state.max_nodes)
 
 
 # Reasons to end a round in order.
@@ -726,20 +610,22 @@ def _cause_to_end(state: CoordinatorState, current: Round, now: float) -> StopCa
     """A restart was requested, or the round has more nodes than it may, or there is room for nodes
     that wait. The last two wait while a feature keeps the round, however long that takes."""
     if current.restart:
-        return StopCause("asked", f"{current.restart} asked for a restart")
+        return StopCause("asked", sentences.restart_asked(current.restart))
     if any(f.keeps_round(current, now) for f in state.features):
         return None
     limits = state.group.limits
     is_last = _is_the_last(state.group, current)
     if limits is None or len(current.seats) <= limits.most or is_last:
         return _room_for_newcomers(state, current, now)
-    return StopCause("asked", f"{limits.by} asked for {rounds.at_most(limits.most)}")
+    return StopCause("asked", sentences.fewer_asked(limits.by, limits.most))
 
 
 def _room_for_newcomers(state: CoordinatorState, current: Round, now: float) -> StopCause | None:
     size, wait = len(current.seats), state.group.wait
     is_last = _is_the_last(state.group, current)
-    newcomers = 0 if size >= state.max_nodes or is_last else _newcomers(state, current, now)
+    newcomers = (
+        0 if size >= state.max_nodes or is_last else seating.count_newcomers(state, current, now)
+    )
     if not newcomers:
         wait.newcomer_since = None
         return None
@@ -762,90 +648,12 @@ def _room_for_newcomers(state: CoordinatorState, current: Round, now: float) -> 
         state.deadlines["room"] = decision.wake_at
     if not isinstance(decision, rounds.Form):
         return None
-    joined = "a node has joined" if newcomers == 1 else f"{newcomers} nodes have joined"
-    return StopCause("newcomers", joined)
+    return StopCause("newcomers", sentences.joined(newcomers))
 
 
 def _is_the_last(group: Group, current: Round) -> bool:
     """Whether admitting newcomers no longer pays, as far as that can be known."""
     return group.closing is not None or current.has_success
-
-
-def _newcomers(state: CoordinatorState, current: Round, now: float) -> int:
-    """How many nodes wait for which there would be a seat, without those that sit out."""
-    waiting = list(state.ready)
-    if state.ready and (state.penalties or _sitting_out(state, now)):
-        waiting, _ = _split_ready(state, now)
-        if len(waiting) < len(state.ready):
-            state.deadlines["room"] = _next_return(state, now)
-    if not waiting or len(state.roles) < 2:
-        return len(waiting)
-    present = [name for name in current.seats.nodes() if name in state.members]
-    return len(_seated(state, [*present, *waiting])) - len(present)
-
-
-# Fixed ranks.
-
-
-def _is_gathering(state: CoordinatorState) -> bool:
-    """Many have come and many are missing: no scan at each arrival (rule 2)."""
-    return ANNOUNCED_ARRIVALS < len(state.ready) < state.min_nodes - ANNOUNCED_ARRIVALS
-
-
-def _by_rank(state: CoordinatorState, able: list[str]) -> dict[int, NodeInfo]:
-    return ranks.by_rank(_arrived(state, able), _by_age_of_state(state), state.max_nodes)
-
-
-def _missing_ranks(state: CoordinatorState, after: str, now: float) -> str:
-    """In words, where ranks are fixed: the ranks without a node, and those with two."""
-    if not state.config.has_fixed_ranks or _is_gathering(state):
-        return ""
-    able = _able(state, now)
-    seated = _by_rank(state, able)
-    missing = tuple(str(rank) for rank in range(state.max_nodes) if rank not in seated)
-    said = f"{after}rank{'' if len(missing) == 1 else 's'} {rounds.names(missing)}"
-    for other in _arrived(state, able):
-        holder = seated.get(-1 if other.rank_hint is None else other.rank_hint)
-        if holder is not None and holder.node != other.node:
-            rivals = f"{state.name_of(holder.node)} and by {state.name_of(other.node)}"
-            said += f"; rank {other.rank_hint} is claimed by {rivals}"
-            break
-    return said
-
-
-def _refused_rank(state: CoordinatorState, node: str) -> str:
-    """Why a node does not get the rank that it was started with; empty if it may."""
-    info, size = state.members[node].info, state.max_nodes
-    rank = info.rank_hint
-    if rank is None:
-        return "this job has fixed ranks, and this node came without --node-rank: standing by"
-    if not 0 <= rank < size:
-        return f"this node came with --node-rank {rank} to a job of {size} nodes: standing by"
-    holder = _holder(state, rank)
-    if holder is None or holder.node == node:
-        return ""
-    other = state.name_of(holder.node)
-    return f"--node-rank {rank} is taken by {other}: this node stands by until that one is gone"
-
-
-def _displaced_by(state: CoordinatorState, node: str) -> Effects:
-    """Tell nodes that were ready sooner, and came later, that the rank is this node's."""
-    if not state.config.has_fixed_ranks or _is_gathering(state):
-        return []
-    rank = state.members[node].info.rank_hint
-    rivals = [name for name in state.ready if state.members[name].info.rank_hint == rank]
-    reasons = {name: _refused_rank(state, name) for name in rivals if name != node}
-    return [Tell(name, StandBy(reason)) for name, reason in reasons.items()]
-
-
-def _holder(state: CoordinatorState, rank: int) -> NodeInfo | None:
-    """The node with this rank: in the round, or for the next one, as far as known."""
-    current = state.group.round
-    if current is not None:
-        seat = current.seats.by_rank[rank] if rank < len(current.seats) else None
-        member = state.members.get(seat.node) if seat is not None else None
-        return member.info if member is not None else None
-    return None if _is_gathering(state) else _by_rank(state, list(state.ready)).get(rank)
 
 
 # Ending.
@@ -909,30 +717,15 @@ def failed(state: CoordinatorState, node: str, message: WorkersFailed, now: floa
     current = state.group.told_round(message.round, node)
     if current is None or not message.failures:
         return []
-    _note_failures(current, message.failures, now)
-    effects = _ask_for_details(current, node, message.failures)
+    note_failures(current, message.failures, now)
+    asked = (f.workers_failed(current, node, message.failures) for f in state.features)
+    effects = flatten(asked)
     reason = rootcause.describe(message.failures[0])
     locate = any(rootcause.waited_in_vain(failure) for failure in message.failures)
     return end(state, current, StopCause("failure", reason, locate=locate), now) + effects
 
 
-def _ask_for_details(current: Round, node: str, failures: tuple[Failure, ...]) -> Effects:
-    """Ten thousand tracebacks at once would drown the heartbeats: only a few nodes are asked."""
-    known_in_full = not any(failure.brief for failure in failures)
-    if known_in_full or current.described >= DESCRIBED_NODES:
-        return []
-    current.described += 1
-    return [Tell(node, DescribeFailures(current.number))]
-
-
-def described(state: CoordinatorState, node: str, message: FailuresDescribed) -> Effects:
-    current = state.group.told_round(message.round, node)
-    if current is not None:
-        _note_failures(current, message.failures, None)
-    return []
-
-
-def _note_failures(current: Round, told: tuple[Failure, ...], received_at: float | None) -> None:
+def note_failures(current: Round, told: tuple[Failure, ...], received_at: float | None) -> None:
     """Keep a node's later report on a rank, with the time at which the first one was received.
 
     Clocks of different hosts are never compared: failures are ordered by their receipt, less how
@@ -956,20 +749,7 @@ def succeeded(state: CoordinatorState, node: str, message: WorkersSucceeded) -> 
     if state.succession is not None and node == state.succession.leader:
         _note_done(current, node)
     _close_if_all_succeeded(state, current)
-    effects = _expect_exits(current)
-    return effects + flatten(f.member_succeeded(state, current) for f in state.features)
-
-
-def _expect_exits(current: Round) -> Effects:
-    """Half of the nodes have finished well, now: the others should soon.
-
-    A node that misses this, or comes back later, is not told, and does not report.
-    """
-    seats = current.seats
-    if seats.succeeded != (len(seats.by_node) + 1) // 2 or current.stop is not None:
-        return []
-    left = [node for node in seats.nodes() if not seats.has_succeeded(node)]
-    return [Tell(node, ExpectExits(current.number)) for node in left]
+    return flatten(f.member_succeeded(state, current) for f in state.features)
 
 
 def _note_done(current: Round, node: str) -> None:
@@ -991,12 +771,12 @@ def stopped(state: CoordinatorState, node: str, message: RoundStopped, now: floa
     if current is None or not is_current or not current.seats.is_present(node):
         return []
     if current.announced:
-        _note_failures(current, message.failures, now)
+        note_failures(current, message.failures, now)
     effects = reinstate(state, node)
-    what = WITHOUT_LEASE if message.lease_ended else "has stopped its workers"
+    what = sentences.LOST_LEASE if message.lease_ended else sentences.HAS_STOPPED
     effects += end_for(state, current, "loss", (member.name, what), now)
     if message.lease_ended:
-        _note_lost(current, f"{member.name} {what}")
+        note_lost(current, f"{member.name} {what}")
     _is_back(state, current, node, idle=not message.ran)
     return effects
 
@@ -1013,10 +793,10 @@ def reported(
     elif report.condition == "succeeded":
         effects = succeeded(state, node, WorkersSucceeded(current.number))
     elif report.condition not in ("running", "left"):
-        _note_failures(current, report.failures, now)
-        effects = end_for(state, current, "loss", (member.name, WITHOUT_LEASE), now)
+        note_failures(current, report.failures, now)
+        effects = end_for(state, current, "loss", (member.name, sentences.LOST_LEASE), now)
         if report.lease_ended:
-            _note_lost(current, f"{member.name} {WITHOUT_LEASE}")
+            note_lost(current, f"{member.name} {sentences.LOST_LEASE}")
     if report.condition == "stopped":
         _is_back(state, current, node)
     elif current.stop is not None and not effects:
@@ -1037,7 +817,7 @@ def suspected(state: CoordinatorState, node: str, reason: str, now: float) -> Ef
 
     found = Blame(kinds.LOST_NODE, member.name, "unclear", cut(reason))
     _note_loss(state.group, current, node, found)
-    may_be = f"{member.name} may be lost: {reason}"
+    may_be = sentences.may_be_lost(member.name, reason)
     effects = end(state, current, StopCause("loss", may_be, member.name, suspicion=True), now)
     return effects + _resign(state, current)
 
@@ -1047,7 +827,7 @@ def _resign(state: CoordinatorState, current: Round) -> Effects:
     size, silent = len(current.seats), len(current.seats.suspected)
     if state.embedded or size < RESIGN_FROM or 2 * silent < size:
         return []
-    return [Resign(f"{silent} of {size} nodes of the round are out of reach")]
+    return [Resign(sentences.out_of_reach(silent, size))]
 
 
 def gone(
@@ -1061,9 +841,8 @@ def gone(
     is_loss = False
     if current is not None and node in current.seats and not current.seats.has_succeeded(node):
         is_loss = True
-        _penalise(state, member.info.host, now)
         _note_loss(state.group, current, node, _blame_for_end(member.name, ended))
-    lost = _without(state, node, (member.name, f"was lost: {reason}"), now)
+    lost = _without(state, node, (member.name, sentences.was_lost(reason)), now)
     is_lost = is_loss and current is not None and current.seats.exit_of(node) == "gone"
     if is_lost and current is not None and current.stop is not None:
         current.stop.lost_hosts.add(member.info.host)
@@ -1092,17 +871,17 @@ def left(state: CoordinatorState, node: str, message: NodeLeft, now: float) -> E
             state.end.unaware.add(node)  # It waits to be told how its job ended.
         return effects
     if message.unfit:
-        return [Explain(f"{member.name} stays out: {message.reason}", member.name)]
+        return [Explain(sentences.stays_out(member.name, message.reason), member.name)]
     current = state.group.round
     if current is not None and current.announced and node in current.seats:
-        _note_failures(current, message.failures, now)
+        note_failures(current, message.failures, now)
         if not current.seats.has_succeeded(node):
             from holdfast.core.policy import kinds
 
             kind = message.kind or kinds.NODE_LEFT
             found = Blame(kind, member.name, "certain", message.reason)
             _note_loss(state.group, current, node, found)
-    return _without(state, node, (member.name, f"has left: {message.reason}"), now)
+    return _without(state, node, (member.name, sentences.has_left(message.reason)), now)
 
 
 def _outcome_of_the_last(message: NodeLeft, name: str) -> Outcome:
@@ -1134,7 +913,7 @@ def _ranks_of(current: Round, node: str) -> str:
     if node not in current.assignments:
         return ""
     first, last = (current.assignments[node].workers[n].rank for n in (0, -1))
-    return f" (rank {first})" if first == last else f" (ranks {first} to {last})"
+    return sentences.lost_ranks(first, last)
 
 
 def _without(state: CoordinatorState, node: str, what: tuple[str, str], now: float) -> Effects:
@@ -1154,23 +933,14 @@ def _without(state: CoordinatorState, node: str, what: tuple[str, str], now: flo
             _note_done(current, node)
             return []
     effects = end_for(state, current, "loss", what, now)
-    _note_lost(current, " ".join(what))
+    note_lost(current, " ".join(what))
     return effects
 
 
-def _note_lost(current: Round, text: str) -> None:
+def note_lost(current: Round, text: str) -> None:
     """A member was lost, or had to stop, before it had succeeded; `text` says so."""
     assert current.stop is not None, "a member is lost, and the round goes on"
     current.stop.lost = current.stop.lost or text
-
-
-def _penalise(state: CoordinatorState, host: str, now: float) -> None:
-    penalty = state.penalties.setdefault(host, Penalty())
-    penalty.losses += 1
-    if penalty.losses > 1:
-        policy = state.config.restarts
-        pause_s = policy.backoff_first_s * 2.0 ** min(penalty.losses - 2, 30)
-        penalty.until = now + min(pause_s, policy.backoff_max_s)
 
 
 def draining(state: CoordinatorState, node: str, message: NodeDraining, now: float) -> Effects:
@@ -1189,7 +959,7 @@ def draining(state: CoordinatorState, node: str, message: NodeDraining, now: flo
     if current is None or current.stop is not None or not current.seats.is_present(node):
         return []
     current.leaving.setdefault(node, member.drain_until)
-    leaves = (member.name, f"is leaving: {message.reason}")
+    leaves = (member.name, sentences.is_leaving(message.reason))
     if not current.announced:
         return let_out(state, now)
     if message.at_once and not current.seats.has_succeeded(node):
@@ -1217,7 +987,7 @@ def let_out(state: CoordinatorState, now: float) -> Effects:
         state.deadlines["drain"] = until
         return []
     member = state.members[node]
-    leaves = (member.name, f"is leaving: {member.draining}")
+    leaves = (member.name, sentences.is_leaving(member.draining))
     return end_for(state, current, "drain", leaves, now)
 
 
@@ -1228,7 +998,7 @@ def explain_stop(state: CoordinatorState) -> Effects:
         return []
     current.stop.is_explained = True
     cause = current.stop.cause
-    return [Explain(f"{cause.reason}; stopping round {current.number}", cause.about)]
+    return [Explain(sentences.stopping(cause.reason, current.number), cause.about)]
 
 
 def revoke_unstopped(state: CoordinatorState, now: float) -> Effects:
@@ -1245,8 +1015,7 @@ def revoke_unstopped(state: CoordinatorState, now: float) -> Effects:
             state.members[name].revoked = True
             state.update_ready(name)
             about = state.members[name].name
-            told = f"{about} has not stopped its workers, and counts as lost when its lease is over"
-            effects.append(Explain(told, about))
+            effects.append(Explain(sentences.not_stopped_in_time(about), about))
             effects.append(Revoke(name))
     return effects
 
@@ -1288,13 +1057,13 @@ def _judge(state: CoordinatorState, ended: Round, stop: Stop, now: float) -> Eff
     for feature in state.features:
         feature.round_judged(state, ended, cause, now)
     if group.closing is not None:
-        reason = f"{stop.cause.reason}; {group.closing.reason}"
+        reason = sentences.and_then(stop.cause.reason, group.closing.reason)
         return state.close(_failed_or_lost(group, ended, reason, cause))
     if stop.cause.kind == "failure" and cause is not None and not stop.lost:
         return _charge(state, ended, cause, progressed, now)
     reason = _fruitless_for_too_long(state)
     if reason:
-        reason = f"{stop.cause.reason}; {reason}"
+        reason = sentences.and_then(stop.cause.reason, reason)
         return state.close(_failed_or_lost(group, ended, reason, cause))
     if not state.members:
         return []  # No node is left that could form another one.
@@ -1303,14 +1072,14 @@ def _judge(state: CoordinatorState, ended: Round, stop: Stop, now: float) -> Eff
 
 def _explain_free(stop: Stop) -> Effects:
     """Say that another round forms, and that the last one is not charged."""
-    free = "re-forming, not counted against --max-restarts"
+    reason, about = stop.cause.reason, stop.cause.about
     if stop.lost and stop.cause.kind == "failure":
-        what = f"{stop.lost}, and its peers' workers failed as a result"
-        return [Explain(f"{what}; {free}", topic="re-form")]
-    if stop.lost and stop.cause.suspicion:
-        return [Explain(f"{stop.lost}; {free}", topic="re-form")]
-    text = free if stop.is_explained else f"{stop.cause.reason}; {free}"
-    return [Explain(text, "" if stop.is_explained else stop.cause.about, "re-form")]
+        reason, about = sentences.peers_failed(stop.lost), ""
+    elif stop.lost and stop.cause.suspicion:
+        reason, about = stop.lost, ""
+    elif stop.is_explained:
+        reason = about = ""
+    return [Explain(sentences.re_forming(reason), about, "re-form")]
 
 
 def _with_early_ends(
@@ -1344,7 +1113,7 @@ def _fruitless_for_too_long(state: CoordinatorState) -> str:
     limit, fruitless = state.config.restarts.fruitless_rounds_limit, state.group.budget.fruitless
     if not limit or fruitless < limit:
         return ""
-    return f"{fruitless} rounds in a row ended without progress"
+    return sentences.without_progress(fruitless)
 
 
 def _note_progress(state: CoordinatorState, ended: Round, now: float) -> bool | None:
@@ -1358,7 +1127,6 @@ def _note_progress(state: CoordinatorState, ended: Round, now: float) -> bool | 
     lasted = now - ended.started_at >= state.config.restarts.progress_after_s
     if progressed or (progressed is None and lasted):
         budget.fruitless = 0
-        state.penalties = {}
     else:
         budget.fruitless += 1
     return progressed
@@ -1388,12 +1156,12 @@ def _charge(
     if isinstance(verdict, restarts.Restart) and _fruitless_for_too_long(state):
         verdict = restarts.GiveUp(_fruitless_for_too_long(state))
     if isinstance(verdict, restarts.GiveUp):
-        return state.close(failed_outcome(f"{what}; {verdict.reason}", cause))
+        return state.close(failed_outcome(sentences.and_then(what, verdict.reason), cause))
     group.wait.not_before = now + verdict.delay_s
-    group.wait.reason = rounds.PAUSING if verdict.delay_s else ""
+    group.wait.reason = sentences.PAUSING if verdict.delay_s else ""
     stop = ended.stop
     is_known = stop is not None and stop.is_explained and what == stop.cause.reason
-    text = verdict.reason if is_known else f"{what}; {verdict.reason}"
+    text = verdict.reason if is_known else sentences.and_then(what, verdict.reason)
     return [Explain(text, topic="restart", pause_s=verdict.delay_s)]
 
 
@@ -1423,7 +1191,7 @@ def closing_wanted(state: CoordinatorState, outcome: Outcome) -> Effects:
     if state.group.closing is not None:
         return []
     state.group.closing = brief(outcome)
-    return [Explain(f"{cut(outcome.reason)}; no further round forms")]
+    return [Explain(sentences.no_further_round(cut(outcome.reason)))]
 
 
 def _close_if_all_succeeded(state: CoordinatorState, current: Round) -> None:
@@ -1480,14 +1248,10 @@ def begin_without(state: CoordinatorState, node: str, rank: int, now: float) -> 
     if current.seats.by_rank[rank].status != "unreported":
         return
     current.seats.take(rank, node)
-    end(state, current, StopCause("loss", _departed(node)), now)
+    end(state, current, StopCause("loss", sentences.leader_gone(host_of(node))), now)
     assert current.stop is not None, "a member is dead, and the round goes on"
     gone_at = state.deadlines["departed"] = now + state.config.leases.tether_s
     current.stop.departed = DepartedLeader(node, gone_at)
-
-
-def _departed(node: str) -> str:
-    return f"the node that was the coordinator, on {host_of(node)}, is gone with all its processes"
 
 
 def take_report(
@@ -1508,7 +1272,7 @@ def take_report(
         member.round = 0
         return []
     member.round = report.round
-    return [Tell(node, StopRound(report.round, "that round is over"))]
+    return [Tell(node, StopRound(report.round, sentences.ROUND_OVER))]
 
 
 def _is_about(current: Round, report: RoundReport) -> bool:
@@ -1557,7 +1321,8 @@ def _note_report(
     finish_takeover(current, now)
     if current.stop is not None:
         return []
-    return [Explain(f"{_all_nodes(current)} reported: it goes on")]
+    number, size = current.number, len(current.seats)
+    return [Explain(sentences.all_reported(number, size, bool(current.done)))]
 
 
 def _note_first_report(state: CoordinatorState, missing: MissingReports, now: float) -> None:
@@ -1575,14 +1340,6 @@ def finish_takeover(current: Round, now: float) -> None:
     """All have reported, or must be gone: no earlier coordinator holds a lease."""
     current.missing = None
     current.started_at = now
-
-
-def _all_nodes(current: Round) -> str:
-    if current.done:
-        return f"all nodes of round {current.number} that are not done have"
-    if len(current.seats) == 1:
-        return f"the node of round {current.number} has"
-    return f"all {len(current.seats)} nodes of round {current.number} have"
 
 
 def check_takeover(state: CoordinatorState, now: float) -> Effects:
@@ -1609,7 +1366,7 @@ def _bury_leader(state: CoordinatorState, current: Round, now: float) -> None:
     state.deadlines.pop("departed", None)
     current.seats.note_exit(departed.node, "gone")
     stop.lost_hosts.add(host_of(departed.node))
-    _note_lost(current, _departed(departed.node))
+    note_lost(current, sentences.leader_gone(host_of(departed.node)))
 
 
 def _explain_takeover(state: CoordinatorState, current: Round, now: float) -> Effects:
@@ -1617,12 +1374,10 @@ def _explain_takeover(state: CoordinatorState, current: Round, now: float) -> Ef
     if now < state.deadlines.get("awaited", now + 1) or missing is None or not unheard:
         return []
     del state.deadlines["awaited"]
-    nodes = "1 node" if unheard == 1 else f"{unheard} nodes"
-    reason = state.group.wait.reason = (
-        f"waiting up to {missing.until - now:.0f} s for {nodes} of round "
-        f"{current.number}, which may still run"
-    )
-    return [Explain(reason, topic="waiting", within_s=missing.until - now)]
+    within_s = missing.until - now
+    reason = sentences.awaiting_reports(current.number, unheard, within_s)
+    state.group.wait.reason = reason
+    return [Explain(reason, topic="waiting", within_s=within_s)]
 
 
 def give_up_missing(state: CoordinatorState, now: float) -> Effects:
@@ -1632,11 +1387,11 @@ def give_up_missing(state: CoordinatorState, now: float) -> Effects:
         return []
     missing = current.seats.unreported_ranks()
     nodes = "1 node" if len(missing) == 1 else f"{len(missing)} nodes"
-    reason = f"of round {current.number} did not report to the new coordinator"
-    effects = end(state, current, StopCause("loss", f"{nodes} {reason}"), now)
+    reason = sentences.not_reported(nodes, current.number)
+    effects = end(state, current, StopCause("loss", reason), now)
     current.seats.give_up_all()
     current.missing = None
-    _note_lost(current, f"node {missing[0] + 1} {reason}")
+    note_lost(current, sentences.not_reported(f"node {missing[0] + 1}", current.number))
     return effects
 
 
@@ -1653,7 +1408,7 @@ def _end_if_never_run(state: CoordinatorState, current: Round, now: float) -> Ef
         return []
     # A node without state must not come first because of a seat that it never took.
     has_run = any(name != dead for name in seats.by_node)
-    cause = StopCause("loss", f"round {current.number} had not begun")
+    cause = StopCause("loss", sentences.never_ran(current.number))
     effects = end(state, current, cause, now)
     assert current.stop is not None, "it was ended"
     current.stop.has_run = has_run
@@ -1689,43 +1444,3 @@ def _unaware_members(state: CoordinatorState, current: Round, wanted: int) -> li
     if len(names) > wanted and stranger is not None:
         return [name for name in names if name != stranger]
     return None
-
-
-# Members that have ended, by proof of their own machine.
-
-
-def members_ended(state: CoordinatorState, told: tuple[EndedMember, ...], now: float) -> Effects:
-    """A node reported nodes that have ended on its machine. Seats that do not match are ignored."""
-    effects: Effects = []
-    for one in told:
-        current = state.group.round
-        if current is not None and current.announced and _is_member(current, one):
-            effects += _member_ended(state, current, one, now)
-    return effects
-
-
-def _is_member(current: Round, one: EndedMember) -> bool:
-    """Whether this is about a seat of this very round."""
-    if one.round != current.number or one.seat >= len(current.seats):
-        return False
-    if one.instance and current.instance and one.instance != current.instance:
-        return False
-    return current.seats.by_rank[one.seat].node in ("", one.node)
-
-
-def _member_ended(state: CoordinatorState, current: Round, one: EndedMember, now: float) -> Effects:
-    about = f"a node of round {current.number}, on {host_of(one.node)}, has ended"
-    seat = current.seats.by_rank[one.seat]
-    if seat.status == "member" and seat.node in state.members:
-        return gone(state, seat.node, PROVEN_END, now, ended=True)
-    if seat.status == "member" and current.stop is not None and seat.exit is None:
-        current.seats.note_exit(seat.node, "gone")  # It died with the last coordinator.
-        _note_lost(current, about)
-    if seat.status == "unreported":
-        effects = end(state, current, StopCause("loss", about), now)
-        current.seats.give_up(one.seat)
-        _note_lost(current, about)
-        if not current.seats.unreported:
-            current.missing = None
-        return effects
-    return []

@@ -36,8 +36,7 @@ from holdfast.doctor import group, page, reading
 from holdfast.doctor.facts import Few, Short, Wanted
 from holdfast.doctor.findings import Finding
 from holdfast.doctor.group import DialResult, Examined
-from holdfast.elastic.rendezvous.member_node import Seat
-from holdfast.elastic.rendezvous.membership import Membership
+from holdfast.elastic.rendezvous.membership import Membership, Seat
 from holdfast.elastic.rendezvous.store import CoordinatorStore, StoreError, StoreTimeoutError
 from holdfast.engine.secrets import Secrets, security_of
 from holdfast.transport.addresses import usable_addresses

@@ -127,5 +127,5 @@ def complete(message: FromNode, address: str, dialled_at: Endpoint | None = None
     if endpoint is not None and not endpoint.address:
         message = replace(message, endpoint=replace(endpoint, address=address))
     if dialled_at is not None and not isinstance(message, RoundStopped):
-        message = replace(message, info=replace(message.info, place=dialled_at))
+        message = replace(message, info=replace(message.info, address=dialled_at))
     return message

@@ -47,7 +47,16 @@ TYPES = {
     "LearnOutcome": "Told",
     "Announce": "Say",
 }
-FIELDS = {"tenure": "term", "tenure_s": "term_s", "stays_out": "unfit", "question": "request"}
+FIELDS = {
+    "tenure": "term",
+    "tenure_s": "term_s",
+    "stays_out": "unfit",
+    "question": "request",
+    "standing": "report",
+    "place": "location",
+    "places": "locations",
+}
+"""`place` and `places` were addresses of nodes, too, which are not shown."""
 UNIONS = (NodeEvent, NodeEffect, CoordinatorEvent, CoordinatorEffect, FromNode, ToNode)
 KNOWN = {kind.__name__ for union in UNIONS for kind in get_args(union)}
 

@@ -105,7 +105,7 @@ from holdfast.runtime.private_folder import own_folder
 from holdfast.worker.draining import KEY
 
 if TYPE_CHECKING:
-    from holdfast.core.policy.standings import WorkerProgress
+    from holdfast.core.policy.worker_progress import WorkerProgress
     from holdfast.processes.channel_server import Later
     from holdfast.processes.lock_files import LockKeeper
     from holdfast.processes.monitoring.file_timer import FileTimer
@@ -623,9 +623,9 @@ class NodeSupervisor:
         )
         return Monitor(watched, means, self._post)
 
-    def standings(self) -> list[WorkerProgress]:
+    def worker_progress(self) -> list[WorkerProgress]:
         """How far each worker of this node is, and how fast; none while no round runs."""
-        return [] if self._monitor is None else self._monitor.standings()
+        return [] if self._monitor is None else self._monitor.worker_progress()
 
     def finished(self) -> list[WorkerProgress]:
         """The workers of this node that have ended while their round goes on."""

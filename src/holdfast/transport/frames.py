@@ -25,7 +25,7 @@ from holdfast.core.protocol.errors import HoldfastError
 from holdfast.core.protocol.messages import FromNode, ToNode
 from holdfast.core.protocol.model import Term
 
-VERSION = 1
+VERSION = 2
 FRAME_LIMIT = 1 << 20
 HANDSHAKE_LIMIT = 4096
 

@@ -97,9 +97,9 @@ class Job:
         return NodeInfo(node, f"host-{node}", slots=2, role=role)
 
     def greet(
-        self, node: str, standing: RoundReport | None = None, **details: object
+        self, node: str, report: RoundReport | None = None, **details: object
     ) -> list[CoordinatorEffect]:
-        greeting = NodeGreeted(self.info(node), standing=standing)
+        greeting = NodeGreeted(self.info(node), report=report)
         return self.hear(node, structs.replace(greeting, **details))
 
     def join(self, *nodes: str, role: str = "default") -> list[CoordinatorEffect]:

@@ -21,6 +21,7 @@ from holdfast.core.coordinator_io import (
     Tell,
 )
 from holdfast.core.membership import NodeGone, NodeHeardAgain, NodeSuspected
+from holdfast.core.policy import sentences
 from holdfast.core.protocol.document import Ledger
 from holdfast.core.protocol.messages import (
     DescribeFailures,
@@ -68,7 +69,7 @@ def test_the_loss_of_a_member_is_free_and_of_its_victims_too() -> None:
     job.stop("a", failure(0))
     effects = job.take(NodeGone("b", GONE))
     assert members(effects) == ["a", "c"]
-    assert "not counted against --max-restarts" in explained(effects)
+    assert sentences.FREE in explained(effects)
     assert job.state.group.budget.charges == 0
 
 
@@ -80,12 +81,11 @@ def test_peers_of_a_node_without_a_lease_are_not_charged(told_in: str) -> None:
     job.stop("a", failure(0))
     if told_in == "its greeting":
         stopped = RoundReport(1, 1, 2, "stopped", lease_ended=True)
-        effects = job.greet("b", standing=stopped, endpoint=job.endpoint())
+        effects = job.greet("b", report=stopped, endpoint=job.endpoint())
     else:
         effects = job.hear("b", RoundStopped(1, (), job.endpoint(), lease_ended=True))
-    assert "host-b had lost the coordinator and stopped its workers, and its peers'" in explained(
-        effects
-    )
+    lost = f"host-b {sentences.LOST_LEASE}"
+    assert explained(effects) == sentences.re_forming(sentences.peers_failed(lost))
     assert job.state.outcome is None
     assert job.state.group.budget.charges == 0
 
@@ -192,7 +192,7 @@ def suspicions(nodes: int) -> int:
         job.take(NodeSuspected(name, "silent"))
     effects: list[CoordinatorEffect] = []
     took = operations(lambda: effects.extend(job.take(NodeSuspected(last, "silent"))))
-    assert Resign(f"{nodes // 2} of {nodes} nodes of the round are out of reach") in effects
+    assert Resign(sentences.out_of_reach(nodes // 2, nodes)) in effects
     return took
 
 
@@ -211,7 +211,7 @@ def test_who_is_heard_again_or_gone_is_out_of_reach_no_more() -> None:
     effects = job.take(NodeSuspected("e", "silent"))
     assert not any(isinstance(effect, Resign) for effect in effects)
     effects = job.take(NodeSuspected("f", "silent"))
-    assert Resign("3 of 6 nodes of the round are out of reach") in effects
+    assert Resign(sentences.out_of_reach(3, 6)) in effects
 
 
 def test_a_drain_that_waits_goes_when_a_replacement_comes() -> None:
@@ -234,7 +234,7 @@ def test_a_node_that_does_not_stop_loses_its_lease() -> None:
     job.take(NodeSuspected("b", "silent"))
     job.stop("a")
     said = explained(job.wake(1.0))
-    assert said == "host-b may be lost: silent; stopping round 1", (
+    assert said == sentences.stopping(sentences.may_be_lost("host-b", "silent"), 1), (
         "it takes long: nobody is to wonder why"
     )
     assert Revoke("b") in job.wake(64.0)
@@ -245,7 +245,7 @@ def test_a_cause_that_was_said_while_the_workers_were_stopped_is_not_said_again(
     cause = failure(0)
     job.fail("a", cause)
     job.stop("a", cause)
-    assert explained(job.wake(1.0)).endswith("; stopping round 1")
+    assert explained(job.wake(1.0)).endswith(sentences.stopping("", 1))
     assert explained(job.stop("b")) == "restarting (1 of 2)"
 
 
@@ -256,14 +256,14 @@ def test_rounds_in_a_row_without_progress_end_the_job() -> None:
     job.join("c")
     job.take(NodeGone("c", GONE))
     ended = outcome(job.stop("a", round=2))
-    assert "2 rounds in a row ended without progress" in ended.reason
+    assert sentences.without_progress(2) in ended.reason
 
 
 def test_failures_in_a_row_without_progress_end_the_job_before_the_budget_does() -> None:
     job = running("a", fruitless_rounds_limit=2, max_restarts=9)
     assert isinstance(told(job.fail_and_stop(failure()))["a"], RunRound)
     ended = outcome(job.fail_and_stop(failure(), round=2))
-    assert "2 rounds in a row ended without progress" in ended.reason
+    assert sentences.without_progress(2) in ended.reason
     assert ended.cause is not None
     assert job.state.group.budget.charges == 2, "the last failure is charged like any other"
 
@@ -335,14 +335,14 @@ def test_when_all_have_reported_the_round_goes_on_untouched() -> None:
     for rank, node in enumerate("abc"):
         effects = job.greet(node, RoundReport(4, rank, 3, "running"))
         assert told(effects) == {}
-    assert explained(effects) == "all 3 nodes of round 4 have reported: it goes on"
+    assert explained(effects) == sentences.all_reported(4, 3, False)
 
 
 def test_nothing_forms_before_everybody_has_reported_or_must_be_gone() -> None:
     job = taken_over()
     assert told(job.join("x", "y", "z")) == {}
     waits = explained(job.wake(2.0))
-    assert waits == "waiting up to 10 s for 3 nodes of round 4, which may still run"
+    assert waits == sentences.awaiting_reports(4, 3, 10.0)
     assert told(job.wake(10.0)) == {}
     assert members(job.wake(0.2)) == ["x", "y", "z"]
     assert job.state.group.round_number == 5
@@ -419,7 +419,7 @@ def test_a_round_that_a_node_has_not_heard_of_is_offered_again() -> None:
 def test_a_node_that_still_runs_an_old_round_is_told_to_stop_it() -> None:
     job = running("a", "b")
     effects = job.greet("z", RoundReport(9, 0, 1, "running"))
-    assert Tell("z", StopRound(9, "that round is over")) in effects
+    assert Tell("z", StopRound(9, sentences.ROUND_OVER)) in effects
     assert not job.state.members["z"].ready
 
 

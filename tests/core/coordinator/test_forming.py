@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.core.coordinator_io import Write, Written
 from holdfast.core.membership import NodeGone, NodeHeardAgain, NodeSuspected
+from holdfast.core.policy import sentences
 from holdfast.core.protocol.messages import RoundStopped, WorkersSucceeded
 
 from .coordinated_job import Job, explained, failure, members, outcome, running, told, woken_after
@@ -36,7 +37,7 @@ def test_too_few_for_too_long_end_the_job() -> None:
     assert woken_after(job.join("a")) == [600.0]
     ended = outcome(job.wake(600.0))
     assert (ended.verdict, ended.exit_status) == ("not_formed", 3)
-    assert ended.reason == "only 1 of at least 2 nodes came within 600 s (--join-timeout)"
+    assert ended.reason == sentences.too_few_came(1, 2, 600.0)
 
 
 def test_the_surplus_stands_by_and_takes_over_when_a_member_is_gone() -> None:
@@ -64,9 +65,7 @@ def test_newcomers_are_taken_in_together_a_moment_later() -> None:
     job.wake(0.5)
     assert set(told(job.save())) == {"a"}
     effects = job.stop("a")
-    assert "2 nodes have joined; re-forming, not counted against --max-restarts" in explained(
-        effects
-    )
+    assert explained(effects) == sentences.re_forming(sentences.joined(2))
     assert members(effects) == ["a", "b", "c"]
     assert job.state.group.budget.charges == 0
 

@@ -59,8 +59,8 @@ def test_without_a_seat_the_coordinator_s_death_ends_no_round() -> None:
 def ready(job: Job, *nodes: str, round: int = 3) -> None:
     """Nodes greet that ran round 3 and have not heard of round 4."""
     for node in nodes:
-        standing = RoundReport(round, 0, 3, "stopped")
-        job.greet(node, standing, seen=Seen(Term(1, 1), round), endpoint=job.endpoint())
+        report = RoundReport(round, 0, 3, "stopped")
+        job.greet(node, report, seen=Seen(Term(1, 1), round), endpoint=job.endpoint())
 
 
 def formed(job: Job) -> list[str]:

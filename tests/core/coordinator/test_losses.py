@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.membership import NodeGone, NodeSuspected
+from holdfast.core.policy import sentences
 from holdfast.core.protocol.messages import NodeLeft
 from holdfast.core.protocol.model import Blame
 
@@ -16,7 +17,7 @@ def ended_for(job: Job) -> Blame:
     ended = outcome(job.wake(600.0))
     assert ended.verdict == "not_formed"
     assert ended.blame is not None
-    assert f"came within 600 s (--join-timeout), after {ended.blame.who} was lost" in ended.reason
+    assert ended.reason.endswith(sentences.not_formed("", ended.blame.who))
     return ended.blame
 
 

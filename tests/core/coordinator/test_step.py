@@ -19,6 +19,7 @@ from holdfast.core.coordinator import (
     step,
 )
 from holdfast.core.coordinator_io import HandOverAsked, Heard, Resign, Retire, Tell, Write
+from holdfast.core.policy import sentences
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol.document import Document, Ledger
 from holdfast.core.protocol.messages import (
@@ -48,7 +49,7 @@ from .coordinated_job import Job, assignment, explained, failure, outcome, told,
 
 def test_a_round_forms_when_the_last_node_that_it_may_have_joins() -> None:
     job = Job(nodes=2)
-    assert explained(job.join("a")) == "1 of at least 2 nodes; waiting for 1 more"
+    assert explained(job.join("a")) == sentences.too_few_yet(1, 2, None)
     effects = job.join("b")
     first, second = assignment(effects, "a"), assignment(effects, "b")
     assert (first.round, first.restart_count, first.world_size) == (1, 0, 4)
@@ -60,7 +61,7 @@ def test_a_wait_is_explained_once_and_not_at_every_look() -> None:
     job = Job(nodes=3)
     assert explained(job.join("a"))
     assert explained(job.wake()) == ""
-    assert explained(job.join("b")) == "2 of at least 3 nodes; waiting for 1 more"
+    assert explained(job.join("b")) == sentences.too_few_yet(2, 3, None)
 
 
 def test_the_first_round_makes_a_last_call() -> None:

@@ -8,6 +8,7 @@ from tests.core.coordinator.coordinated_job import Job, running
 from holdfast.core import coordinator
 from holdfast.core.coordinator_io import CoordinatorEffect, Explain, OperatorAsked, Tell, Write
 from holdfast.core.features import commands
+from holdfast.core.policy import sentences
 from holdfast.core.protocol.document import NodeLimits
 from holdfast.core.protocol.messages import RoundStopped, RunRound, StopRound, WorkersSucceeded
 from holdfast.core.protocol.model import Endpoint, Term
@@ -93,7 +94,7 @@ def test_a_round_with_more_nodes_than_asked_for_ends_and_the_last_stand_by() -> 
     job = elastic("a", "b", "c")
     effects = job.take(scale(1, 2))
     assert [one.text for one in effects if isinstance(one, Explain)] == [
-        "ada on desk asked for 1 to 2 nodes"
+        sentences.scaled("ada on desk", 1, 2)
     ]
     assert set(stops(job.save()).values()) == {"ada on desk asked for at most 2 nodes"}
     stopped(job, "a", "b", "c")
@@ -109,7 +110,7 @@ def test_a_round_with_fewer_nodes_than_asked_for_goes_on_and_the_next_waits() ->
     effects = job.take(scale(3, 3))
     assert not stops(effects)
     assert [one.text for one in effects if isinstance(one, Explain)] == [
-        "ada on desk asked for 3 nodes; round 1 goes on with 2"
+        sentences.scaled("ada on desk", 3, 3) + "; round 1 goes on with 2"
     ]
     job.take(RESTART)
     job.save()

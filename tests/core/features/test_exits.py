@@ -16,6 +16,7 @@ from holdfast.core.node_io import (
     UnexitedFound,
     WakeNode,
 )
+from holdfast.core.policy import sentences
 from holdfast.core.protocol.messages import ExpectExits, WorkersFailed, WorkersSucceeded
 from holdfast.core.protocol.model import ExitStatus
 
@@ -33,6 +34,8 @@ from ..node.agent_life import (
 DONE = ExitStatus(code=0)
 FIRED = NodeTimerFired("exit")
 LIMIT_S = 100.0
+LOCATION, FILE = "in write at a.py:9", "/logs/stacks_1.txt"
+WHERE = sentences.at_exit(LOCATION, False) + sentences.its_stack(FILE)
 
 
 def running_with(slots: int = 2, **oversight: object) -> Life:
@@ -43,8 +46,8 @@ def running_with(slots: int = 2, **oversight: object) -> Life:
 
 
 def found(*, is_finalizing: bool = False, ends: bool = False) -> UnexitedFound:
-    left = Unexited(1, "in write at a.py:9", is_finalizing)
-    return UnexitedFound(1, (left,), "/logs/stacks_1.txt", ends)
+    left = Unexited(1, LOCATION, is_finalizing)
+    return UnexitedFound(1, (left,), FILE, ends)
 
 
 def ending(*, is_finalizing: bool = False) -> Life:
@@ -61,10 +64,7 @@ def test_one_that_is_left_is_told_of_with_where_it_is_and_nothing_is_done_about_
     assert life.take(exited(0, DONE)) == [WakeNode("exit", 30.0)]
     assert life.take(FIRED) == [LookAtUnexited(1, ends=False)]
     effects = life.take(found())
-    assert said(effects) == (
-        "rank 1 on here (pid 102) has not exited, 30 s after others finished; "
-        "it is in write at a.py:9; its stack: /logs/stacks_1.txt"
-    )
+    assert said(effects) == sentences.not_exited("rank 1 on here (pid 102)", 30.0, WHERE)
     assert without_words(effects) == []
 
 
@@ -123,10 +123,7 @@ def test_one_that_still_ran_its_program_has_failed_and_says_where() -> None:
     assert isinstance(report.message, WorkersFailed)
     (failure,) = report.message.failures
     assert failure.ended_for == "hang at the end"
-    assert failure.error.message == (
-        "it had not exited 100 s after others finished (--exit-timeout), and was ended; "
-        "it is in write at a.py:9; its stack: /logs/stacks_1.txt"
-    )
+    assert failure.error.message == sentences.ended_unexited(LIMIT_S, WHERE)
 
 
 def test_one_that_goes_by_itself_before_it_is_ended_is_left_alone() -> None:

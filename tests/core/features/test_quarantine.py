@@ -1,4 +1,4 @@
-"""Who is kept out of the next round, who sits all the same, and what is told and written of it."""
+"""Quarantined hosts: the seats of the next round, what is told and what is written down."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from holdfast.core.coordinator import CoordinatorState, ledger
 from holdfast.core.coordinator_io import Tell, Write
 from holdfast.core.features import quarantine
 from holdfast.core.membership import NodeGone
+from holdfast.core.policy import quarantine as policy
+from holdfast.core.policy import sentences
 from holdfast.core.protocol.document import HOSTS_KEPT
 from holdfast.core.protocol.messages import NodeLeft, RunRound, StandBy
 from holdfast.core.protocol.model import ErrorDetail, ExitStatus, Term
@@ -18,8 +20,8 @@ from holdfast.core.protocol.model import ErrorDetail, ExitStatus, Term
 RAISED = ExitStatus(code=1)
 
 
-def job_of(least: int, most: int, *nodes: str) -> Job:
-    job = Job(least, most, max_restarts=50, same_cause_limit=0, backoff_first_s=0.0)
+def job_of(least: int, most: int, *nodes: str, backoff_first_s: float = 0.0) -> Job:
+    job = Job(least, most, max_restarts=50, same_cause_limit=0, backoff_first_s=backoff_first_s)
     job.join(*nodes)
     if job.state.group.round is None:
         job.wake(job.state.config.timeouts.last_call_s)
@@ -63,13 +65,14 @@ def test_the_spare_takes_the_seat_and_everybody_is_told() -> None:
         assert members(fail_on(job, "b")) == ["a", "b"]
     effects = fail_on(job, "b")
     assert members(effects) == ["a", "c"]
-    said = "host-b is kept out for 300 s: 3 rounds in a row failed there"
+    said = sentences.quarantined("host-b", 300.0, sentences.failed_there(3))
     assert said in explained(effects)
     runs = told(effects)
     assert [run.note for run in runs.values() if isinstance(run, RunRound)] == [said] * 2
     stands = [one.message for one in effects if isinstance(one, Tell) and one.node == "b"]
     assert isinstance(stands[0], StandBy)
-    assert stands[0].reason.startswith("this node is kept out for another 300 s: 3 rounds in a row")
+    why = sentences.failed_there(3, "here")
+    assert stands[0].reason == sentences.quarantined_here(300.0, why, 3)
 
 
 def test_a_job_that_needs_everybody_goes_on_and_says_so_each_time() -> None:
@@ -77,7 +80,8 @@ def test_a_job_that_needs_everybody_goes_on_and_says_so_each_time() -> None:
     for number in range(1, 6):
         effects = fail_on(job, "b")
         assert members(effects) == ["a", "b"]
-        said = f"host-b takes part although {number} rounds in a row failed there"
+        why = sentences.failed_there(number)
+        said = sentences.needed_all_the_same("host-b", why, 2, 2)
         assert (said in explained(effects)) == (number >= 3)
 
 
@@ -129,12 +133,26 @@ def test_what_is_held_against_hosts_is_taken_over_and_a_stay_that_is_over_is_not
         fail_on(job, "b")
     written = ledger(job.state, job.now + 100.0)
     (kept,) = written.hosts
-    assert (kept.failures, kept.stays, kept.left_s) == (3, 1, 200.0)
+    assert (kept.failures, kept.quarantines, kept.left_s) == (3, 1, 200.0)
     later = coordinator.take_over(job.state.config, Term(1, 2), written, 5000.0, 1.0)
     (record,) = quarantine.out(later, 5000.0).values()
     assert record.until == 5200.0
     writes = [effect for effect in job.wake(301.0) if isinstance(effect, Write)]
     assert writes[0].ledger.hosts[0].left_s <= 0, "that its time is over is written down"
+
+
+def test_a_pause_after_losses_is_taken_over_and_progress_ends_it() -> None:
+    job = job_of(2, 2, "a", "b", backoff_first_s=3.0)
+    lose(job, "b")
+    job.join("b")
+    lose(job, "b")
+    written = ledger(job.state, job.now)
+    (kept,) = written.hosts
+    assert (kept.losses, kept.pause_s) == (2, 3.0)
+    later = coordinator.take_over(job.state.config, Term(1, 2), written, 5000.0, 1.0)
+    (record,) = later.hosts.values()
+    assert (record.losses, record.paused_until) == (2, 5000.0 + kept.pause_s)
+    assert policy.progressed(record).paused_until == 0.0
 
 
 def test_no_more_is_kept_than_can_be_written_down() -> None:

@@ -23,6 +23,7 @@ from holdfast.core.node_io import (
     ZygoteLost,
     ZygoteReady,
 )
+from holdfast.core.policy import sentences
 from holdfast.core.protocol.messages import CloseJob, StopRound
 from holdfast.core.protocol.model import Outcome
 
@@ -55,8 +56,7 @@ def test_what_has_used_a_variable_too_early_is_left_to_the_workers_and_said(life
     life.take(ImportsLearned((DYNAMO,)), SETTLED, ZygoteReady(STEPS, late=(DYNAMO,), beside=True))
     event = ImportsLearned((), too_early={DYNAMO: ("TORCH_LOGS",)})
     effects = life.take(event)
-    words = f"from the next round on, each worker imports {DYNAMO} itself"
-    assert said(effects) == f"{words}: the program sets TORCH_LOGS before it does so"
+    assert said(effects) == sentences.imported_too_early(DYNAMO, "TORCH_LOGS")
     assert without_words(effects) == [WakeNode("improve", 0.5)]
     assert life.take(event) == []
     under = {DYNAMO: ("TORCH_LOGS",)}
@@ -147,8 +147,7 @@ def test_what_a_zygote_stopped_in_is_said_once_with_what_it_costs_and_what_to_do
     life.take(ZygoteReady((), stopped_in=("lightning.rank", "lightning"), reason=reason))
     life.take(EndpointReserved(PORT), run_round())
     effects = life.take(ImportLeft(2.13))
-    told = f"each worker imports lightning itself, about 2.1 s: {reason}"
-    assert said(effects) == f"{told} (if that does not matter: --preload lightning)"
+    assert said(effects) == sentences.imported_by_each("lightning", 2.13, reason)
     assert life.take(ImportLeft(2.2)) == []
 
 

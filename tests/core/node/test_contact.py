@@ -71,8 +71,8 @@ def connected(leases: Leases = DEFAULT) -> Life:
 def test_the_first_word_on_a_connection_tells_where_the_node_stands() -> None:
     life = on_several_nodes(running())
     told = greeting(life.take(CoordinatorReached()))
-    assert told.standing is not None
-    assert (told.standing.round, told.standing.condition) == (1, "running")
+    assert told.report is not None
+    assert (told.report.round, told.report.condition) == (1, "running")
     assert told.seen.round == 1
     assert told.endpoint is None, "it is not ready for another round"
 
@@ -80,7 +80,7 @@ def test_the_first_word_on_a_connection_tells_where_the_node_stands() -> None:
 def test_a_node_that_is_ready_says_so_with_its_greeting() -> None:
     told = greeting(on_several_nodes(waiting()).take(CoordinatorReached()))
     assert told.endpoint is not None
-    assert told.standing is None
+    assert told.report is None
 
 
 def test_a_job_of_one_node_sends_no_heartbeats() -> None:
@@ -230,18 +230,18 @@ def test_a_node_that_has_finished_says_what_it_still_waits_for() -> None:
 def test_a_node_that_has_finished_ends_no_round_when_its_lease_runs_out() -> None:
     life = finished()
     assert life.take(LeaseRanOut()) == []
-    standing = greeting(life.take(CoordinatorReached())).standing
-    assert standing is not None
-    assert standing.condition == "succeeded"
+    report = greeting(life.take(CoordinatorReached())).report
+    assert report is not None
+    assert report.condition == "succeeded"
 
 
 def test_when_the_lease_runs_out_the_round_is_over_for_this_node() -> None:
     life = on_several_nodes(running())
     assert "(--lease 10): stopping the workers" in said(life.take(LeaseRanOut()))
     assert life.state.phase is Phase.STOPPING
-    standing = greeting(life.take(CoordinatorReached())).standing
-    assert standing is not None
-    assert standing.condition == "stopping"
+    report = greeting(life.take(CoordinatorReached())).report
+    assert report is not None
+    assert report.condition == "stopping"
 
 
 def test_a_round_of_which_the_word_came_twice_is_started_once() -> None:

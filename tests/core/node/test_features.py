@@ -53,7 +53,7 @@ class Watcher(NodeFeature):
     def connected(self, state: NodeState) -> Effects:
         return self.note("connected")
 
-    def in_greeting(self, state: NodeState, now: float) -> dict[str, Any]:
+    def in_report(self, state: NodeState, now: float) -> dict[str, Any]:
         return {"saved": 7}
 
     def round_started(self, state: NodeState) -> Effects:
@@ -113,8 +113,8 @@ def test_what_a_feature_names_as_its_own_comes_to_it_alone(life: Life, watcher: 
 
 
 def test_a_greeting_has_what_features_say_of_the_round(life: Life) -> None:
-    assert greeting(life).standing is None
-    told = greeting(in_a_round(life)).standing
+    assert greeting(life).report is None
+    told = greeting(in_a_round(life)).report
     assert told is not None
     assert (told.round, told.saved) == (1, 7)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.node import Timer
+from holdfast.core.features.liveness_locks import LOCK_TIMER, LOCK_WAIT_S
 from holdfast.core.node_io import (
     CoordinatorReached,
     Dial,
@@ -26,6 +26,7 @@ from holdfast.core.node_io import (
     WakeNode,
     ZygoteReady,
 )
+from holdfast.core.policy import sentences
 from holdfast.core.protocol.messages import (
     CloseJob,
     EndedMember,
@@ -92,7 +93,7 @@ def test_an_import_that_hangs_holds_nobody_up() -> None:
     life.take(NodeStarted(preload=("import torch",)))
     effects = life.take(NodeTimerFired("preload"))
     assert without_words(effects) == [DropZygote(), ReserveEndpoint()]
-    assert said(effects) == "workers start cold: preloading took more than 60 s"
+    assert said(effects) == sentences.cold_start(sentences.preload_too_late(60.0))
     assert isinstance(life.take(EndpointReserved(PORT))[-1], Report)
 
 
@@ -108,7 +109,7 @@ def test_a_slow_import_is_worth_a_line_that_names_what_is_not_python_s_own() -> 
     life = Life()
     imports = ("import json", "import torch", "from torch import nn")
     life.take(NodeStarted(preload=("path 0 /job/lib", "environ A=b", *imports)))
-    assert said(life.take(NodeTimerFired("preload notice"))).startswith("importing torch once")
+    assert said(life.take(NodeTimerFired("preload notice"))) == sentences.importing(["torch"])
     life.take(ZygoteReady(()))
     assert life.take(NodeTimerFired("preload notice")) == []
 
@@ -116,9 +117,8 @@ def test_a_slow_import_is_worth_a_line_that_names_what_is_not_python_s_own() -> 
 def test_a_kernel_without_subreapers_is_told_of() -> None:
     life = Life()
     assert life.take(SpawnerReady(7, subreaper=True, pidfd=True)) == []
-    assert "processes that workers detach" in said(
-        life.take(SpawnerReady(7, subreaper=False, pidfd=True))
-    )
+    effects = life.take(SpawnerReady(7, subreaper=False, pidfd=True))
+    assert said(effects) == sentences.NO_SUBREAPER
 
 
 GONE = EndedMember("here-0", 1, 4, 0)
@@ -140,15 +140,15 @@ def joined(effects: list[NodeEffect]) -> NodeJoined:
 def test_a_node_joins_once_it_holds_its_liveness_lock() -> None:
     life = Life()
     started = life.take(NodeStarted(cold="not wanted", notes=True))
-    assert WakeNode(Timer.LOCK, 2.0) in started
+    assert WakeNode(LOCK_TIMER, LOCK_WAIT_S) in started
     assert life.take(EndpointReserved(PORT)) == []
     assert joined(life.take(LivenessLockTaken())).info.node
 
 
 def test_a_disk_that_does_not_answer_holds_up_nobody() -> None:
     life = noting()
-    assert joined(life.take(NodeTimerFired(Timer.LOCK))).info.node
-    assert life.take(NodeTimerFired(Timer.LOCK)) == []
+    assert joined(life.take(NodeTimerFired(LOCK_TIMER))).info.node
+    assert life.take(NodeTimerFired(LOCK_TIMER)) == []
 
 
 def test_who_ended_on_this_machine_is_told_with_every_greeting() -> None:

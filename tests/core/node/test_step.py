@@ -25,6 +25,7 @@ from holdfast.core.node_io import (
     ZygoteLost,
     ZygoteReady,
 )
+from holdfast.core.policy import sentences
 from holdfast.core.protocol.messages import (
     StopRound,
     WorkersFailed,
@@ -123,11 +124,11 @@ def test_what_a_lost_zygote_did_not_fork_starts_cold() -> None:
     life = Life()
     life.take(NodeStarted(), ZygoteReady(()), EndpointReserved(PORT))
     start = StartWorkers(assignment(), (0, 1), warm=True)
-    assert life.take(run_round()) == [start, WakeNode("fork", 60.0)]
+    assert life.take(run_round()) == [WakeNode("fork", 60.0), start]
     effects = life.take(WorkerStarted(1, 0, 101), ZygoteLost("it ended with status 1"))
     cold = StartWorkers(assignment(), (1,), warm=False)
     assert without_words(effects) == [DropZygote(), cold]
-    assert said(effects) == "workers start cold: it ended with status 1"
+    assert said(effects) == sentences.cold_start("it ended with status 1")
 
 
 def test_a_loss_that_is_told_twice_starts_nobody_twice() -> None:

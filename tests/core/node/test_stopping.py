@@ -41,6 +41,7 @@ from holdfast.core.node_io import (
     ZygoteLost,
     ZygoteReady,
 )
+from holdfast.core.policy import sentences
 from holdfast.core.protocol.messages import (
     CloseJob,
     ClosingWanted,
@@ -86,7 +87,7 @@ def test_after_the_grace_come_the_names_and_sigkill() -> None:
     life = stopping()
     effects = life.take(NodeTimerFired("grace"))
     assert without_words(effects) == [KillEverything(1), WakeNode("unkillable", 10.0)]
-    assert said(effects) == "rank 0 did not stop within 30 s (--shutdown-timeout): killing"
+    assert said(effects) == sentences.not_stopped([0], 30.0)
 
 
 def test_a_round_has_stopped_when_nothing_is_left_and_the_next_port_is_held() -> None:
@@ -168,9 +169,7 @@ def test_a_spawner_that_does_not_answer_is_killed_and_if_that_fails_left() -> No
     asked = life.take(NodeTimerFired("unkillable"))
     assert asked == [ListStuck(), WakeNode("unkillable", 10.0)]
     effects = life.take(NodeTimerFired("unkillable"))
-    assert said(effects) == (
-        "the spawner, the parent of all workers here, does not answer: killing it"
-    )
+    assert said(effects) == sentences.SPAWNER_SILENT
     assert without_words(effects) == [KillSpawner(), WakeNode("unkillable", 10.0)]
     (report,) = without_words(life.take(NodeTimerFired("unkillable")))
     assert isinstance(report, Report)

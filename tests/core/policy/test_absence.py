@@ -34,8 +34,8 @@ def test_a_time_out_alone_singles_nobody_out() -> None:
     )
 
 
-def located(rank: int, place: str, in_collective: bool) -> Failure:
-    return failure(rank, place=place, in_collective=in_collective, **STOPPED)
+def located(rank: int, location: str, in_collective: bool) -> Failure:
+    return failure(rank, location=location, in_collective=in_collective, **STOPPED)
 
 
 BACKWARD = ("in backward at train.py:5", True)

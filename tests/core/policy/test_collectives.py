@@ -77,7 +77,7 @@ def test_the_rank_whose_key_is_missing_did_not_come_unless_it_waits_itself() -> 
     cause = name([failure(0, words), *stopped])
     assert cause is not None
     assert blame(cause).who == "rank 2 on host2"
-    waits = {"place": "in all_reduce at train.py:4", "in_collective": True}
+    waits = {"location": "in all_reduce at train.py:4", "in_collective": True}
     cause = name([failure(0, words), stopped[0], msgspec.structs.replace(stopped[1], **waits)])
     assert cause is not None
     assert blame(cause).who == "rank 1 on host1"

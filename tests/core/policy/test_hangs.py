@@ -97,7 +97,7 @@ def test_a_group_that_stands_still_for_longer_than_the_floor_is_suspected() -> N
     verdict = group.judged()
     assert verdict.hangs
     assert verdict.words == (
-        "all workers have stood still for 308 s, where no wait took more than 1.0 s before: "
+        "all workers have been stalled for 308 s, where no wait took more than 1.0 s before: "
         "ranks 0, 1, 2 and 3 wait in all_reduce at t.py:4"
     )
 
@@ -110,7 +110,7 @@ def test_the_odd_one_is_named() -> None:
     verdict = group.judged(ONE_ELSEWHERE)
     assert verdict.hangs
     assert verdict.suspect == 2
-    assert verdict.groups[-1].place.shortly() == "in evaluate at train.py:77"
+    assert verdict.groups[-1].location.shortly() == "in evaluate at train.py:77"
 
 
 @pytest.mark.parametrize("moves", ["processor", "bytes", "stack"])

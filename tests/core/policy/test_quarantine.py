@@ -6,18 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.membership import HostRecord
 from holdfast.core.policy import root_cause as rootcause
 from holdfast.core.policy.config import JobConfig, Program, Quarantine
 from holdfast.core.policy.quarantine import (
-    HostRecord,
     blamed,
     blamed_host,
     failed_elsewhere,
     is_forgotten,
     let_in,
-    reason,
+    quarantine_s,
     remembered,
-    stay_s,
 )
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.model import ErrorDetail, ExitStatus, Failure
@@ -69,7 +68,7 @@ def test_a_round_blames(
     assert blamed_host(found, lost, HOSTS) == host, what
 
 
-# Rules 2 and 3: rows, and stays.
+# Rules 2 and 3: rows, and quarantines.
 
 
 def test_it_takes_three_in_a_row() -> None:
@@ -78,7 +77,7 @@ def test_it_takes_three_in_a_row() -> None:
     thrice = rounds_that_failed([3.0], twice)
     assert thrice.is_out(3.0)
     assert thrice.until == 303.0
-    assert reason(thrice) == "3 rounds in a row failed there"
+    assert thrice.failures == 3
 
 
 def test_a_failure_elsewhere_ends_the_row() -> None:
@@ -87,16 +86,16 @@ def test_a_failure_elsewhere_ends_the_row() -> None:
 
 
 def test_a_host_that_comes_back_is_on_trial_and_stays_out_longer_each_time() -> None:
-    record, now, stays = rounds_that_failed([0.0, 0.0, 0.0]), 0.0, []
+    record, now, quarantines = rounds_that_failed([0.0, 0.0, 0.0]), 0.0, []
     for _ in range(6):
-        stays.append(record.until - now)
+        quarantines.append(record.until - now)
         now = record.until
         record = rounds_that_failed([now], record)
-    assert stays == [300.0, 600.0, 1200.0, 2400.0, 3600.0, 3600.0]
+    assert quarantines == [300.0, 600.0, 1200.0, 2400.0, 3600.0, 3600.0]
 
 
 def test_a_stay_can_be_forgotten_a_million_times_over() -> None:
-    assert stay_s(RULES, 10**6) == 3600.0
+    assert quarantine_s(RULES, 10**6) == 3600.0
 
 
 # Rule 4: it was not the host.
@@ -107,7 +106,7 @@ def test_the_same_failure_elsewhere_lets_it_come_back_at_once() -> None:
     assert failed_elsewhere(out, "another cause", 4.0) == out
     back = failed_elsewhere(out, NO_DEVICE, 4.0)
     assert not back.is_out(4.0)
-    assert (back.failures, back.stays) == (0, 0)
+    assert (back.failures, back.quarantines) == (0, 0)
 
 
 def test_failures_that_say_nothing_of_their_cause_are_not_the_same() -> None:
@@ -124,7 +123,7 @@ def test_a_row_is_forgotten_after_an_hour() -> None:
 
 def test_one_stay_is_forgotten_with_each_quiet_hour() -> None:
     record = HostRecord("b", 5, 3, 1000.0)
-    assert [remembered(RULES, record, 1000.0 + 3600.0 * n).stays for n in range(5)] == [
+    assert [remembered(RULES, record, 1000.0 + 3600.0 * n).quarantines for n in range(5)] == [
         *(3, 2, 1, 0, 0)
     ]
     assert is_forgotten(remembered(RULES, record, 1000.0 + 3 * 3600.0), 1000.0 + 3 * 3600.0)
@@ -135,7 +134,7 @@ def test_a_stay_that_did_not_take_place_does_not_count() -> None:
     assert not needed.is_out(3.0)
     again = rounds_that_failed([4.0], needed)
     assert again.until == 304.0, "it is kept out no longer than the first time"
-    assert reason(again) == "4 rounds in a row failed there"
+    assert again.failures == 4
 
 
 # Any story.
@@ -160,12 +159,12 @@ def test_no_story_keeps_a_host_out_too_soon_too_long_or_for_ever(
             record = failed_elsewhere(record, "y", now)
         elif what == "let in" and was_out:
             record = let_in(record, now)
-        assert record.stays >= 0
+        assert record.quarantines >= 0
         assert record.until - now <= max(2000.0, 0.0)
         assert failed >= after or not record.is_out(now)
         if was_out and what == "elsewhere":
             assert record.is_out(now), "another cause elsewhere says nothing of this host"
-    quiet = now + 2000.0 + forget_s * (record.stays + 1)
+    quiet = now + 2000.0 + forget_s * (record.quarantines + 1)
     assert is_forgotten(remembered(rules, record, quiet), quiet)
 
 

@@ -19,7 +19,6 @@ from holdfast.core.policy.rounds import (
     decide,
     make_room,
     min_round_s,
-    names,
 )
 
 NOW = 1000.0
@@ -240,8 +239,3 @@ def test_room_is_made_exactly_when_every_condition_holds(view: Occupancy) -> Non
     if isinstance(decision, WaitLonger):
         assert decision.wake_at is not None
         assert isinstance(make_room(view, decision.wake_at), Form)
-
-
-def test_a_few_names_are_all_given_and_of_many_some() -> None:
-    assert names(("a", "b", "c")) == "a, b, c"
-    assert names(("e", "f", "g", "h", "i")) == "e, f, g and 2 more"

@@ -14,8 +14,8 @@ from holdfast.core.policy.stacks import (
     grouped,
     in_words,
     is_waiting,
+    location_of,
     odd_one,
-    place_of,
     read_stack,
     read_traceback,
 )
@@ -123,7 +123,7 @@ def test_without_a_line_of_the_users_own_the_innermost_is_said() -> None:
 
 def test_our_own_frames_below_a_warm_worker_are_passed_over() -> None:
     ours = StackFrame("/x/src/holdfast/processes/zygote/run_as_main.py", 180, "run")
-    assert place_of(WorkerStack(0, "", (*LOAD_BATCH, ours))) == place_of(
+    assert location_of(WorkerStack(0, "", (*LOAD_BATCH, ours))) == location_of(
         WorkerStack(0, "", LOAD_BATCH)
     )
     assert said(WorkerStack(0, "", (ours,))) == "rank 0 gives no stack"
@@ -158,13 +158,13 @@ def test_who_is_in_a_collective_waits(frames: tuple[StackFrame, ...], waits: boo
 def test_a_hidden_wait_is_named_by_what_the_program_called(
     frames: tuple[StackFrame, ...], function: str
 ) -> None:
-    assert place_of(WorkerStack(0, "", frames)).function == function
+    assert location_of(WorkerStack(0, "", frames)).function == function
 
 
 def test_what_a_library_was_called_from_is_named_too() -> None:
     words = "in threading.wait at train.py:58 (train)"
-    assert place_of(WorkerStack(0, "", QUEUE)).shortly() == words
-    assert place_of(WorkerStack(0, "", BACKWARD)).shortly() == "in backward at train.py:58"
+    assert location_of(WorkerStack(0, "", QUEUE)).shortly() == words
+    assert location_of(WorkerStack(0, "", BACKWARD)).shortly() == "in backward at train.py:58"
 
 
 def test_a_traceback_is_read_from_its_end() -> None:

@@ -50,8 +50,8 @@ WORST = Outcome("interrupted", LONG, 255, HUGE, (HUGE,) * 1000)
 def document(outcome: Outcome | None) -> Document:
     names = tuple(f"{number}" + "n" * 80 for number in range(SUCCESSORS))
     ledger = Ledger(10**6, 10**5, 10**4, brief(outcome), 10**4, 2**56, 10**12, held=True)
-    places = {name: Endpoint("2001:db8:" + "ffff:" * 6, 65535) for name in ("l" * 80, *names)}
-    return Document(10**12, 10**6, 10**9, "n" * 90, "l" * 80, names, ledger, places)
+    addresses = {name: Endpoint("2001:db8:" + "ffff:" * 6, 65535) for name in ("l" * 80, *names)}
+    return Document(10**12, 10**6, 10**9, "n" * 90, "l" * 80, names, ledger, addresses)
 
 
 def test_the_largest_outcome_fits_the_document() -> None:
@@ -60,7 +60,9 @@ def test_the_largest_outcome_fits_the_document() -> None:
 
 def test_all_that_is_held_against_hosts_fits() -> None:
     """Where no further round is to come, nothing is (`coordinator.state.ledger`)."""
-    hosts = tuple(HostKept(2**56 - n, 10**6, 10**6, -123456789.1) for n in range(HOSTS_KEPT))
+    hosts = tuple(
+        HostKept(2**56 - n, 10**6, 10**6, -123456789.1, 10**6, 3600.1) for n in range(HOSTS_KEPT)
+    )
     whole = document(None)
     ledger = msgspec.structs.replace(whole.ledger, hosts=hosts, done=tuple(range(64)))
     largest = msgspec.structs.replace(whole, ledger=ledger)
@@ -107,7 +109,7 @@ GENUINE: dict[str, object] = {
     "nonce": "node/9",
     "leader": "node",
     "successors": ["other"],
-    "places": {"node": {"address": "192.0.2.1", "port": 1}},
+    "addresses": {"node": {"address": "192.0.2.1", "port": 1}},
 }
 LEDGER: dict[str, object] = {"round": 3, "size": 2, "charges": 1, "leader_seat": 0, "done": [1]}
 SUCCESS = {"verdict": "succeeded", "reason": "", "exit_status": 0}
@@ -159,8 +161,8 @@ def test_a_genuine_document_is_read() -> None:
         pytest.param(forged(left="a\nb"), id="one that left on two lines"),
         pytest.param(forged(successors=[f"n{n}" for n in range(100)]), id="successors"),
         pytest.param(
-            forged(places={f"n{n}": {"address": "a", "port": 1} for n in range(100)}),
-            id="places",
+            forged(addresses={f"n{n}": {"address": "a", "port": 1} for n in range(100)}),
+            id="addresses",
         ),
         pytest.param(b" " * 100_000 + forged(), id="length"),
         pytest.param(b'{"x":' + b"[" * 50_000, id="depth"),

@@ -15,7 +15,7 @@ def greeting(slots: int = 1, size: int = 2, rank: int = 0, charges: int = 0) -> 
     return NodeGreeted(
         NodeInfo("a-1", "a", slots),
         seen=Seen(Term(1, 1), 1, charges),
-        standing=RoundReport(1, rank, size, "running"),
+        report=RoundReport(1, rank, size, "running"),
     )
 
 

@@ -151,7 +151,7 @@ class EtcdJob(NodesJob):
 
     def agent_of(self, document: Document) -> Agent | None:
         """The agent that leads, if one does: the last one that was started on its host."""
-        place = document.places.get(document.leader)
+        place = document.addresses.get(document.leader)
         found = [a for a in self.agents if place is not None and a.host.address == place.address]
         return found[-1] if found else None
 

@@ -36,6 +36,7 @@ PROGRAM = """
     import os
     import random
     import sys
+    import threading
     import package
     print('begins')
     FINDERS = sys.meta_path[:2]
@@ -57,7 +58,7 @@ PROGRAM = """
         'for stacks': [sum(960 <= int(n) < 1000 for n in os.listdir('/proc/self/fd')),
                        caught >> 60 & 1, faulthandler.is_enabled()],
         'finders': [[type(one).__name__ for one in ones] for ones in (FINDERS, sys.meta_path)],
-        'changed': CHANGED,
+        'changed': CHANGED, 'thread': threading.main_thread().native_id == os.getpid(),
     }
     warnings.warn('from afar', stacklevel=2)
     with open(f"{os.environ['SAW']}.{os.environ['RANK']}", "w") as file:
@@ -108,6 +109,11 @@ def test_all_workers_of_a_node_have_one_hash_seed(runs) -> None:
 def test_recursion_goes_a_little_less_deep(runs) -> None:
     cold, warm = (seen(runs, how, "depth")[0] for how in ("cold", "warm"))
     assert 0 < cold - warm <= 4
+
+
+def test_numbers_that_were_taken_when_the_zygote_was_made_stay(runs) -> None:
+    assert seen(runs, "cold", "thread") == [True, True]
+    assert seen(runs, "warm", "thread") == [False, False]
 
 
 def test_what_was_preloaded_is_frozen(runs) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.processes.monitoring import stacks
-from holdfast.processes.monitoring.stacks import keep
+from holdfast.processes.monitoring import flight_records
+from holdfast.processes.monitoring.flight_records import keep
 
 RECORD = b"\x80\x04a pickle that nobody opens"
 
@@ -66,5 +66,5 @@ def test_what_is_no_file_of_ours_is_not_touched(
 def test_one_that_is_too_large_is_left_where_it_is(
     place: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stacks, "SIZE_MOST", 8)
+    monkeypatch.setattr(flight_records, "SIZE_MOST", 8)
     assert keep(place, 3, 0.0, tmp_path / "logs") == ""

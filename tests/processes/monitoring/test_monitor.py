@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.core.node_io import NodeEvent, StepReported
-from holdfast.core.policy.standings import WorkerProgress
+from holdfast.core.policy.worker_progress import WorkerProgress
 from holdfast.core.protocol.model import Ranks
 from holdfast.processes.monitoring.monitor import Monitor, WatchedRound
 from holdfast.processes.monitoring.pages import StackMeans
@@ -106,25 +106,25 @@ def test_each_worker_is_told_its_own_place(scene: Scene) -> None:
 
 
 def test_whoever_shows_it_is_told_how_far_each_is_and_how_fast(scene: Scene) -> None:
-    assert scene.monitor.standings() == []
+    assert scene.monitor.worker_progress() == []
     scene.monitor.started(WORKERS[1], 101)
     scene.monitor.started(WORKERS[0], 100)
-    assert scene.monitor.standings() == [WorkerProgress(0, 0, 100), WorkerProgress(1, 1, 101)]
+    assert scene.monitor.worker_progress() == [WorkerProgress(0, 0, 100), WorkerProgress(1, 1, 101)]
     scene.say(0, 5)
-    first = scene.monitor.standings()[0]
+    first = scene.monitor.worker_progress()[0]
     assert (first.step, first.steps_a_second) == (5, None)
     scene.say(0, 6)
-    second = scene.monitor.standings()[0]
+    second = scene.monitor.worker_progress()[0]
     assert second.step == 6
     assert second.step_age_s is not None
     assert second.steps_a_second is not None
     assert second.steps_a_second > 0
     scene.monitor.ended(0)
-    assert [one.rank for one in scene.monitor.standings()] == [1]
+    assert [one.rank for one in scene.monitor.worker_progress()] == [1]
 
 
 def test_what_came_over_the_channel_has_a_standing_too(scene: Scene) -> None:
     scene.monitor.started(WORKERS[0], 100)
     for step in (3, 4, 5):
         scene.monitor.heard(0, step)
-    assert scene.monitor.standings()[0].step == 5
+    assert scene.monitor.worker_progress()[0].step == 5

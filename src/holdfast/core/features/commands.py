@@ -28,18 +28,17 @@ from holdfast.core.coordinator_io import (
     OperatorWish,
 )
 from holdfast.core.features.saving import coordinator as saving
-from holdfast.core.policy import rounds
+from holdfast.core.policy import sentences
 from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.document import NodeLimits
 from holdfast.core.protocol.model import Outcome
-from holdfast.core.rounds import StopCause, end
+from holdfast.core.rounds import Round, StopCause, end
 
 TYPE_CHECKING = False  # As in `typing`, without its import.
 if TYPE_CHECKING:
     from holdfast.core.coordinator import CoordinatorState
 
 Effects = list[CoordinatorEffect]
-NO_ROUND = "no round is running: a restart is under way, or the job waits for nodes"
 
 
 class Commands(CoordinatorFeature):
@@ -49,67 +48,59 @@ class Commands(CoordinatorFeature):
 
     def take(self, state: CoordinatorState, event: CoordinatorEvent, now: float) -> Effects:
         assert isinstance(event, OperatorAsked), "it has no other"
-        return asked(state, event, now)
+        if refusal(state, event.wish, event.limits):
+            return []  # It was true a moment ago.
+        if event.wish == "stop":
+            status = exit_status.BY_SIGNAL + signal.SIGTERM
+            return state.close(Outcome("interrupted", f"stopped by {event.by}", status))
+        if event.limits is not None:
+            return _scale(state, event.limits, now)
+        current = state.group.round
+        assert current is not None, "that is refused"
+        if event.wish == "save":
+            return saving.request(state, current, event, now)
+        current.restart = event.by
+        return []  # `core.rounds` handles it, after every event.
 
 
 def refusal(state: CoordinatorState, wish: OperatorWish, limits: NodeLimits | None = None) -> str:
     """The reason why this cannot be done now; empty if it can (rule 2)."""
     if state.outcome is not None:
-        return "the job is over"
-    if wish == "restart":
-        current = state.group.round
-        return NO_ROUND if current is None or not current.is_running or current.restart else ""
+        return sentences.JOB_OVER
+    current = state.group.round
     if wish == "scale":
         return _unscalable(state, limits)
-    return _unsavable(state) if wish == "save" else ""
+    if wish == "restart":
+        can_end = current is not None and current.is_running and not current.restart
+        return "" if can_end else sentences.NO_ROUND
+    return _unsavable(state, current) if wish == "save" else ""
 
 
-def _unsavable(state: CoordinatorState) -> str:
-    current = state.group.round
+def _unsavable(state: CoordinatorState, current: Round | None) -> str:
     if current is None or not current.is_whole:
-        return NO_ROUND
+        return sentences.NO_ROUND
     save = saving.save_under_way(current)
     if save is not None:
-        return f"workers are saving already: {save.reason}"
-    if current.leaving or current.has_success or state.group.closing is not None:
-        return "the round is coming to its end"
-    return ""
+        return sentences.saving_already(save.reason)
+    is_closing = current.leaving or current.has_success or state.group.closing is not None
+    return sentences.ROUND_CLOSING if is_closing else ""
 
 
 def _unscalable(state: CoordinatorState, limits: NodeLimits | None) -> str:
     if limits is None or not 1 <= limits.least <= limits.most:
-        return "a job has at least 1 node, and a maximum that is not below its minimum"
+        return sentences.BAD_LIMITS
     if state.config.max_nodes == 1:
-        alone = "this job was started for one node alone, and no other can join it"
-        return f"{alone}: start it with --nnodes 1:{max(limits.most, 2)} and an --rdzv-endpoint"
+        return sentences.one_node_only(limits.most)
     if state.config.has_fixed_ranks:
-        return "the nodes of this job have fixed ranks (--node-rank), so their number is fixed, too"
-    if state.group.closing is not None:
-        return "the job is coming to its end: no further round will form"
-    return ""
-
-
-def asked(state: CoordinatorState, event: OperatorAsked, now: float) -> Effects:
-    if refusal(state, event.wish, event.limits):
-        return []  # It was true a moment ago.
-    if event.wish == "stop":
-        status = exit_status.BY_SIGNAL + signal.SIGTERM
-        return state.close(Outcome("interrupted", f"stopped by {event.by}", status))
-    if event.limits is not None:
-        return _scale(state, event.limits, now)
-    current = state.group.round
-    assert current is not None, "that is refused"
-    if event.wish == "save":
-        return saving.request(state, current, event, now)
-    current.restart = event.by
-    return []  # `core.rounds` handles it, after every event.
+        return sentences.FIXED_RANKS
+    return sentences.JOB_CLOSING if state.group.closing is not None else ""
 
 
 def _scale(state: CoordinatorState, limits: NodeLimits, now: float) -> Effects:
     """Note the new limits; `core.rounds` handles a round with too many nodes, after every
     event."""
     state.group.limits = limits
-    wanted = f"{limits.by} asked for {rounds.between(limits.least, limits.most)}"
+    wanted = sentences.scaled(limits.by, limits.least, limits.most)
     current = state.group.round
     if current is None or current.stop is not None:
         return [Explain(wanted)]

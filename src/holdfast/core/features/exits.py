@@ -19,6 +19,9 @@ from typing import ClassVar
 
 from msgspec import Struct, field
 
+from holdfast.core.coordinator_hooks import CoordinatorFeature
+from holdfast.core.coordinator_hooks import Effects as CoordinatorEffects
+from holdfast.core.coordinator_io import Tell
 from holdfast.core.node import KilledFor, NodeState, WorkerHere, alive, running_round
 from holdfast.core.node_hooks import Effects, NodeFeature
 from holdfast.core.node_io import (
@@ -31,7 +34,13 @@ from holdfast.core.node_io import (
     UnexitedFound,
     WakeNode,
 )
+from holdfast.core.policy import sentences
 from holdfast.core.protocol.messages import ExpectExits, ToNode
+
+TYPE_CHECKING = False  # As in `typing`, without its import.
+if TYPE_CHECKING:
+    from holdfast.core.coordinator import CoordinatorState
+    from holdfast.core.rounds import Round
 
 EXIT_TIMER = "exit"
 
@@ -42,6 +51,20 @@ class ExitWait(Struct):
     named: bool = False
     ending: tuple[int, ...] = ()
     """Local ranks that were sent SIGTERM."""
+
+
+class Exits(CoordinatorFeature):
+    """Tells nodes when half of all nodes have finished well: they should soon.
+
+    A node that misses this, or comes back later, is not told, and does not report.
+    """
+
+    def member_succeeded(self, state: CoordinatorState, current: Round) -> CoordinatorEffects:
+        seats = current.seats
+        if seats.succeeded != (len(seats.by_node) + 1) // 2 or current.stop is not None:
+            return []
+        left = [node for node in seats.nodes() if not seats.has_succeeded(node)]
+        return [Tell(node, ExpectExits(current.number)) for node in left]
 
 
 class NodeExits(NodeFeature):
@@ -99,29 +122,27 @@ class NodeExits(NodeFeature):
     def _name(self, state: NodeState, event: UnexitedFound, left: list[Unexited]) -> Effects:
         self.wait.named, oversight = True, state.config.oversight
         since_s = oversight.exit_notice_s or 0.0
-        effects: Effects = []
-        for one in left:
-            words = f"has not exited, {round(since_s, 1):g} s after others finished{_where(one)}"
-            effects.append(Say(f"{_named(state, one)} {words}{_kept(event)}"))
+        effects: Effects = [
+            Say(sentences.not_exited(_named(state, one), since_s, _where(event, one)))
+            for one in left
+        ]
         if oversight.exit_s is not None:
             effects.append(WakeNode(EXIT_TIMER, max(0.0, oversight.exit_s - since_s)))
         return effects
 
     def _end(self, state: NodeState, event: UnexitedFound, left: list[Unexited]) -> Effects:
         self.wait.ending = tuple(one.local_rank for one in left)
-        limit_s, effects = state.config.oversight.exit_s, Effects()
-        late = f"{limit_s:g} s after others finished (--exit-timeout)"
+        limit_s, effects = state.config.oversight.exit_s or 0.0, Effects()
         from holdfast.core.policy.kinds import NO_EXIT
 
         for one in left:
-            worker = state.workers[one.local_rank]
+            worker, where = state.workers[one.local_rank], _where(event, one)
             worker.counts_as_done = one.is_finalizing
             if not one.is_finalizing:
-                words = f"it had not exited {late}, and was ended{_where(one)}{_kept(event)}"
+                words = sentences.ended_unexited(limit_s, where)
                 worker.killed_for = KilledFor(words, NO_EXIT)
-            counts = "it had finished" if one.is_finalizing else "it counts as failed"
-            words = f"has not exited, {late}{_where(one)}: ending it; {counts}"
-            effects.append(Say(f"{_named(state, one)} {words}{_kept(event)}"))
+            named = _named(state, one)
+            effects.append(Say(sentences.ending_unexited(named, limit_s, where, one.is_finalizing)))
         grace = WakeNode(EXIT_TIMER, state.config.timeouts.shutdown_s)
         return [*effects, SignalWorkers(signal.SIGTERM, self.wait.ending), grace]
 
@@ -131,11 +152,5 @@ def _named(state: NodeState, one: Unexited) -> str:
     return f"rank {worker.rank} on {state.name} (pid {worker.pid})"
 
 
-def _where(one: Unexited) -> str:
-    past = "past the end of its program" if one.is_finalizing else ""
-    words = ", ".join(each for each in (past, one.place) if each)
-    return f"; it is {words}" if words else ""
-
-
-def _kept(event: UnexitedFound) -> str:
-    return f"; its stack: {event.file}" if event.file else ""
+def _where(event: UnexitedFound, one: Unexited) -> str:
+    return sentences.at_exit(one.location, one.is_finalizing) + sentences.its_stack(event.file)

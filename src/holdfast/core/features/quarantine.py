@@ -16,8 +16,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from holdfast.core.coordinator_hooks import CoordinatorFeature
+from holdfast.core.membership import HostRecord
 from holdfast.core.policy import quarantine as policy
-from holdfast.core.policy import restarts
+from holdfast.core.policy import restarts, sentences
 from holdfast.core.policy import root_cause as rootcause
 from holdfast.core.protocol.document import HOSTS_KEPT, Ledger, roll
 from holdfast.core.protocol.model import NodeInfo
@@ -33,57 +34,87 @@ class HostQuarantine(CoordinatorFeature):
     """Attaches quarantine to the coordinator."""
 
     def due(self, state: CoordinatorState, what: str, now: float) -> None:
-        if what == "stay":
+        if what == "quarantine":
             state.rewrite = True  # A successor must not quarantine that host once more.
-            come_back(state, now)
-
-    def sits_out(self, state: CoordinatorState, now: float) -> dict[str, float]:
-        kept = out(state, now)
-        if not kept:
-            return {}
-        records = {node: record_of(state, node, kept) for node in state.ready}
-        return {node: record.until for node, record in records.items() if record is not None}
+            wake_at_next_end(state, now)
 
     def refusal(self, state: CoordinatorState, node: str, now: float) -> str:
-        return standing(state, node, now)
+        record = record_of(state, node, out(state, now))
+        if record is None:
+            return ""
+        why = sentences.failed_there(record.failures, "here")
+        after = state.config.quarantine.after
+        return sentences.quarantined_here(record.until - now, why, after)
 
     def round_formed(
         self, state: CoordinatorState, seated: tuple[NodeInfo, ...], now: float
     ) -> str:
-        return about_seated(state, seated, now)
+        """Returns the sentences about quarantined hosts."""
+        kept = out(state, now)
+        if not kept:
+            return ""
+        hosts = {number_of(info.host): info.host for info in seated}
+        said = []
+        for number, record in kept.items():
+            why = sentences.failed_there(record.failures)
+            if number in hosts:
+                state.hosts[number] = policy.let_in(record, now)
+                limits = state.min_nodes, state.max_nodes
+                said.append(sentences.needed_all_the_same(hosts[number], why, *limits))
+            elif not record.told and (host := record.host or _name(state, number)):
+                state.hosts[number] = replace(record, host=host, told=True)
+                said.append(sentences.quarantined(host, record.until - now, why))
+        return "; ".join(said)
 
     def round_judged(
         self, state: CoordinatorState, ended: Round, cause: rootcause.Cause | None, now: float
     ) -> None:
-        judged(state, ended, cause, now)
+        self._count_losses(state, ended, now)
+        self._blame(state, ended, cause, now)
+        _forget(state, now)
+
+    def _count_losses(self, state: CoordinatorState, ended: Round, now: float) -> None:
+        """Count the lost hosts, or forget earlier losses if the job has made progress."""
+        if state.group.budget.fruitless == 0:
+            state.hosts = {n: policy.progressed(record) for n, record in state.hosts.items()}
+            return
+        for host in ended.stop.lost_hosts if ended.stop is not None else ():
+            number = number_of(host)
+            before = state.hosts.get(number, HostRecord(host))
+            state.hosts[number] = policy.lost(state.config.restarts, before, now)
+
+    def _blame(
+        self, state: CoordinatorState, ended: Round, cause: rootcause.Cause | None, now: float
+    ) -> None:
+        """Note the host that the round blames, if any."""
+        rules, stop = state.config.quarantine, ended.stop
+        if not rules.after or stop is None or not stop.has_run:
+            return
+        failed = cause if stop.cause.kind == "failure" and not stop.lost else None
+        host = policy.blamed_host(failed, stop.lost_hosts, _hosts_of(state, failed))
+        if not host:
+            return
+        how = restarts.fingerprint(failed.first) if failed is not None else ""
+        blamed = number_of(host)
+        for number, record in list(state.hosts.items()):
+            if number != blamed:
+                state.hosts[number] = policy.failed_elsewhere(record, how, now)
+                if record.is_out(now) and not state.hosts[number].is_out(now):
+                    state.group.wait.note = sentences.not_the_host(record.host, host)
+        before = state.hosts.get(blamed, HostRecord(host))
+        state.hosts[blamed] = policy.blamed(rules, replace(before, host=host), how, now)
 
     def took_over(self, state: CoordinatorState, written: Ledger, now: float) -> None:
-        if written.hosts:
-            inherit(state, written, now)
-
-
-def judged(
-    state: CoordinatorState, ended: Round, cause: rootcause.Cause | None, now: float
-) -> None:
-    """A round is over: note the host that it blames, if any."""
-    rules, stop = state.config.quarantine, ended.stop
-    if not rules.after or stop is None or not stop.has_run:
-        return
-    failed = cause if stop.cause.kind == "failure" and not stop.lost else None
-    host = policy.blamed_host(failed, stop.lost_hosts, _hosts_of(state, failed))
-    if not host:
-        return
-    how = restarts.fingerprint(failed.first) if failed is not None else ""
-    blamed = number_of(host)
-    for number, record in list(state.hosts.items()):
-        if number != blamed:
-            state.hosts[number] = policy.failed_elsewhere(record, how, now)
-            if record.is_out(now) and not state.hosts[number].is_out(now):
-                again = f"{record.host} is not kept out any more: the same failure came on {host}"
-                state.group.wait.note = again
-    before = state.hosts.get(blamed, policy.HostRecord(host))
-    state.hosts[blamed] = policy.blamed(rules, replace(before, host=host), how, now)
-    _forget(state, now)
+        for kept in written.hosts:
+            state.hosts[kept.host] = HostRecord(
+                "",
+                kept.failures,
+                kept.quarantines,
+                now + kept.left_s,
+                losses=kept.losses,
+                paused_until=now + kept.pause_s,
+            )
+        wake_at_next_end(state, now)
 
 
 def _hosts_of(state: CoordinatorState, cause: rootcause.Cause | None) -> dict[str, str]:
@@ -99,80 +130,32 @@ def _forget(state: CoordinatorState, now: float) -> None:
     rules = state.config.quarantine
     known = {n: policy.remembered(rules, record, now) for n, record in state.hosts.items()}
     kept = [n for n, record in known.items() if not policy.is_forgotten(record, now)]
-    kept.sort(key=lambda number: known[number].until, reverse=True)
+    kept.sort(key=lambda n: max(known[n].until, known[n].paused_until), reverse=True)
     state.hosts = {number: known[number] for number in kept[:HOSTS_KEPT]}
-    come_back(state, now)
+    wake_at_next_end(state, now)
 
 
-def come_back(state: CoordinatorState, now: float) -> None:
+def wake_at_next_end(state: CoordinatorState, now: float) -> None:
     """Wake up when the next quarantine ends: it is written down, lest a takeover repeats it."""
-    stays = [record.until for record in out(state, now).values()]
-    if stays:
-        state.deadlines["stay"] = min(stays)
+    ends = [record.until for record in out(state, now).values()]
+    if ends:
+        state.deadlines["quarantine"] = min(ends)
 
 
 def number_of(host: str) -> int:
     return roll((host,))
 
 
-def out(state: CoordinatorState, now: float) -> dict[int, policy.HostRecord]:
+def out(state: CoordinatorState, now: float) -> dict[int, HostRecord]:
     """The quarantined hosts. Few are ever known, and mostly none."""
     return {number: record for number, record in state.hosts.items() if record.is_out(now)}
 
 
-def record_of(
-    state: CoordinatorState, node: str, kept: dict[int, policy.HostRecord]
-) -> policy.HostRecord | None:
+def record_of(state: CoordinatorState, node: str, kept: dict[int, HostRecord]) -> HostRecord | None:
     """The record that quarantines this node, if any; `kept` are those that are `out`."""
     return kept.get(number_of(state.members[node].info.host)) if kept else None
-
-
-def about_seated(state: CoordinatorState, infos: tuple[NodeInfo, ...], now: float) -> str:
-    """The next round's members are settled; returns the sentences about quarantined hosts."""
-    kept = out(state, now)
-    if not kept:
-        return ""
-    hosts = {number_of(info.host): info.host for info in infos}
-    said = []
-    for number, record in kept.items():
-        if number in hosts:
-            state.hosts[number] = policy.let_in(record, now)
-            said.append(_needed(state, hosts[number], record))
-        elif not record.told and (host := record.host or _name(state, number)):
-            state.hosts[number] = replace(record, host=host, told=True)
-            said.append(f"{host} is kept out for {_left(record, now)}: {policy.reason(record)}")
-    return "; ".join(said)
-
-
-def _needed(state: CoordinatorState, host: str, record: policy.HostRecord) -> str:
-    least = state.min_nodes
-    needs = "1 node" if least == 1 else f"{least} nodes"
-    needs = f"the job needs {'' if least == state.max_nodes else 'at least '}{needs}"
-    return f"{host} takes part although {policy.reason(record)}: {needs}"
 
 
 def _name(state: CoordinatorState, number: int) -> str:
     hosts = {member.info.host for member in state.members.values()}
     return next((host for host in sorted(hosts) if number_of(host) == number), "")
-
-
-def _left(record: policy.HostRecord, now: float) -> str:
-    return f"{max(1.0, record.until - now):.0f} s"
-
-
-def standing(state: CoordinatorState, node: str, now: float) -> str:
-    """The message for a quarantined node; empty if it is not quarantined."""
-    record = record_of(state, node, out(state, now))
-    if record is None:
-        return ""
-    why = f"{policy.reason(record, 'here')} (--quarantine-after {state.config.quarantine.after})"
-    return f"this node is kept out for another {_left(record, now)}: {why}; standing by"
-
-
-def inherit(state: CoordinatorState, written: Ledger, now: float) -> None:
-    """Take over an earlier coordinator's records of hosts."""
-    state.hosts = {
-        kept.host: policy.HostRecord("", kept.failures, kept.stays, now + kept.left_s)
-        for kept in written.hosts
-    }
-    come_back(state, now)

@@ -42,6 +42,7 @@ from holdfast.core.node_io import (
     ZygoteLost,
     ZygoteReady,
 )
+from holdfast.core.policy import sentences
 from holdfast.core.protocol.messages import ToNode
 from holdfast.core.protocol.preload_steps import brought_by, module_of, packages_of, without
 
@@ -57,8 +58,6 @@ MOST_LATE = 2000
 SETTLED_AFTER = 0.25
 """Part of the time in which a zygote is made: the quiet time before a better one is begun."""
 SETTLED_LEAST_S, SETTLED_MOST_S = 0.5, 15.0
-WORTH_SAYING_S = 0.2
-"""Imports that cost each worker less than this are not reported."""
 
 
 class ZygoteStage(StrEnum):
@@ -153,16 +152,14 @@ class NodeWarmStart(NodeFeature):
             is_late = state.phase is Phase.RUNNING and bool(unstarted(state))
             if not is_late or self.zygote is not ZygoteStage.SERVING:
                 return []
-            said = "the process that forks warm workers does not answer: killing it"
-            return [Say(said), KillZygote()]
+            return [Say(sentences.ZYGOTE_SILENT), KillZygote()]
         if self.zygote is not ZygoteStage.PREPARING:
             return []
         if name == PRELOAD_TIMER:
-            limit = f"{state.config.timeouts.preload_s:g} s"
-            return self._lost(state, f"preloading took more than {limit}")
+            return self._lost(state, sentences.preload_too_late(state.config.timeouts.preload_s))
         packages = packages_of((*self.preload, *self.late))
-        named = ", ".join(one for one in packages if one not in sys.stdlib_module_names)
-        return [Say(f"importing {named or 'modules'} once for all workers of this node")]
+        named = [one for one in packages if one not in sys.stdlib_module_names]
+        return [Say(sentences.importing(named))]
 
     def _start(self, *, beside: bool = False) -> StartZygote:
         """Start a zygote with everything known to be useful."""
@@ -196,7 +193,7 @@ class NodeWarmStart(NodeFeature):
             return []  # Told twice: a request had crossed the news.
         effects: Effects = [DropZygote()]
         if state.leaving.draining_by is None:  # Else none will start here; it got the same signal.
-            effects.append(Say(f"workers start cold: {reason}"))
+            effects.append(Say(sentences.cold_start(reason)))
         if was is ZygoteStage.PREPARING:
             return effects + ready_to_start(state, StartMode())
         return effects + zygote_lost(state)
@@ -213,8 +210,8 @@ class NodeWarmStart(NodeFeature):
             return self._lost(state, f"it cannot be left out: {reason}")
         self.preload = rest
         self.avoid.setdefault(module, event.reason)
-        said = _left_out(module, event.cost_s, event.reason)
-        return [said, *self._try_again(state, event.beside)]
+        said = sentences.imported_by_each(module, event.cost_s, event.reason)
+        return [Say(said), *self._try_again(state, event.beside)]
 
     def _try_again(self, state: NodeState, beside: bool) -> Effects:
         """With these modules avoided, another zygote may do."""
@@ -245,9 +242,7 @@ class NodeWarmStart(NodeFeature):
             if new:
                 self.under[module] = (*known, *new)
                 name = module_of(module) or module
-                words = "from the next round on, each worker imports"
-                why = f"the program sets {new[0]} before it does so"
-                said.append(Say(f"{words} {name} itself: {why}"))
+                said.append(Say(sentences.imported_too_early(name, new[0])))
         return said
 
     def _improve_soon(self, state: NodeState) -> Effects:
@@ -272,11 +267,13 @@ class NodeWarmStart(NodeFeature):
 
     def _import_left(self, event: ImportLeft) -> Effects:
         """A worker went on with an import that the zygote could not finish: say what it costs."""
-        if self.left_out_announced or not self.stopped_in or event.took_s < WORTH_SAYING_S:
+        is_cheap = event.took_s < sentences.WORTH_SAYING_S
+        if self.left_out_announced or not self.stopped_in or is_cheap:
             return []
         self.left_out_announced = True
         reason = self.avoid.get(self.stopped_in[0], "")
-        return [_left_out(self.stopped_in[-1], event.took_s, reason)]
+        said = sentences.imported_by_each(self.stopped_in[-1], event.took_s, reason)
+        return [Say(said)]
 
     def _remember(self) -> Remember:
         late, under = self._fit()
@@ -290,11 +287,3 @@ class NodeWarmStart(NodeFeature):
     def _is_avoided(self, module: str) -> bool:
         name = module_of(module) or module
         return any((name + ".").startswith(avoided + ".") for avoided in self.avoid)
-
-
-def _left_out(module: str, cost_s: float, reason: str) -> Say:
-    cost = f", about {cost_s:.1f} s" if cost_s >= WORTH_SAYING_S else ""
-    hint = ""
-    if " reads " in reason and "RANK" in reason:
-        hint = f" (if that does not matter: --preload {module})"
-    return Say(f"each worker imports {module} itself{cost}: {reason}{hint}")

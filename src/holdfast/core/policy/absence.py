@@ -42,7 +42,7 @@ class _Located(Struct, frozen=True):
     """A rank, and its location when a collective timed out."""
 
     failure: Failure
-    place: str
+    location: str
     in_collective: bool
 
 
@@ -77,17 +77,17 @@ def absence(cause: Cause) -> Absence:
 
 
 def _located(failure: Failure) -> _Located | None:
-    if failure.place:
-        return _Located(failure, failure.place, failure.in_collective)
+    if failure.location:
+        return _Located(failure, failure.location, failure.in_collective)
     if failure.stopped_by_us or not (waited_in_vain(failure) or lost_a_peer(failure)):
         return None
-    place = stacks.place_of_error(failure.error.traceback)
-    return None if place is None else _Located(failure, place.shortly(), in_collective=True)
+    location = stacks.location_of_error(failure.error.traceback)
+    return None if location is None else _Located(failure, location.shortly(), in_collective=True)
 
 
 def _odd(located: Sequence[_Located]) -> int | None:
-    places = Counter(one.place for one in located)
-    alone = [one.failure.rank for one in located if places[one.place] == 1]
+    locations = Counter(one.location for one in located)
+    alone = [one.failure.rank for one in located if locations[one.location] == 1]
     return alone[0] if len(alone) == 1 < len(located) else None
 
 
@@ -103,7 +103,7 @@ def _suspects(cause: Cause, located: dict[int, _Located], odd: int | None) -> tu
         tuple(one for one in cause.everybody if one.rank in named)
         or tuple(one.failure for one in located.values() if not one.in_collective)
         or tuple(one for one in cause.everybody if one.rank in in_keys)
-        or tuple(one for one in cause.stopped if not one.place)
+        or tuple(one for one in cause.stopped if not one.location)
         or (cause.stopped if odd is None else (located[odd].failure,))
     )
 
@@ -137,8 +137,8 @@ def summary(cause: Cause) -> str:
     if its is None:
         return f"{who} did not come to a collective"
     if found.is_elsewhere(its):
-        return f"{who} waited {its.place}, where no other rank was"
-    return f"{who} did not come to a collective: it was {its.place}"
+        return f"{who} waited {its.location}, where no other rank was"
+    return f"{who} did not come to a collective: it was {its.location}"
 
 
 def blame(cause: Cause) -> Blame:
@@ -179,10 +179,10 @@ def _blame_one(found: Absence, absent: Failure, came: Sequence[Failure]) -> Blam
         why = f"{waited}, and nobody knows where that one was"
         return Blame(TIMED_OUT, who, "likely", cut(why))
     if not found.is_elsewhere(its):
-        return Blame(TIMED_OUT, who, "likely", cut(f"{waited}, which was {its.place}"))
-    places = {one.place for one in found.located.values() if one is not its}
-    theirs = next(iter(places)) if len(places) == 1 else "elsewhere"
-    why = f"it waited {its.place}, and {ranks_in_words(came)} {theirs}"
+        return Blame(TIMED_OUT, who, "likely", cut(f"{waited}, which was {its.location}"))
+    locations = {one.location for one in found.located.values() if one is not its}
+    theirs = next(iter(locations)) if len(locations) == 1 else "elsewhere"
+    why = f"it waited {its.location}, and {ranks_in_words(came)} {theirs}"
     return Blame(COLLECTIVES, who, "likely", cut(why))
 
 

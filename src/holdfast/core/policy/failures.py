@@ -63,11 +63,11 @@ def raised_s(error: ErrorDetail, ended_at: float) -> float:
     return min(max(0.0, ended_at - raised_at - unsure_s), KEPT_ALIVE_MOST_S)
 
 
-def location(told: FrameGroup | None) -> tuple[str, bool]:
+def in_words(told: FrameGroup | None) -> tuple[str, bool]:
     """A worker's location, in words, and whether it waited for other ranks there."""
     if told is None:
         return "", False
-    from holdfast.core.policy.stacks import as_told  # Few jobs ever need it.
+    from holdfast.core.policy.stacks import told_location  # Few jobs ever need it.
 
-    place = as_told(told)
-    return cut(place.shortly()), place.in_collective
+    location = told_location(told)
+    return cut(location.shortly()), location.in_collective

@@ -42,6 +42,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from holdfast.core.policy import sentences
 from holdfast.core.policy.stacks import (
     StackFrame,
     StackGroup,
@@ -289,7 +290,7 @@ def _slow(watch: HangWatch, groups: tuple[StackGroup, ...], ranks: set[int]) -> 
     if not behind or not waiting or watch.told_slow:
         return ""
     watch.told_slow = True
-    return f"slow, but moving: {in_words(tuple(behind))}, while {in_words(tuple(waiting))}"
+    return sentences.slow(in_words(tuple(behind)), in_words(tuple(waiting)))
 
 
 def _take(worker: Stillness, one: WorkerSight, elapsed_s: float, counted_s: float) -> None:
@@ -370,14 +371,11 @@ def _speaking(watch: HangWatch) -> list[Stillness]:
 
 
 def _how_long(watch: HangWatch) -> str:
-    """How long all have stalled, and their earlier signs."""
-    speaking = _speaking(watch)
-    still_s = min(worker.still_s for worker in speaking)
-    who = "the worker has stood" if len(watch.workers) == 1 else "all workers have stood"
+    """How long all have been stalled, and how long they waited before."""
+    last = [worker.last for worker in _speaking(watch) if worker.last]
+    stalled_s = min(worker.still_s for worker in _speaking(watch))
     if not _gave_signs(watch):
-        return f"{who} still for {still_s:.0f} s, without work or output"
-    phases = {worker.last.phase for worker in speaking if worker.last and worker.last.phase}
-    longest_s = max(worker.last.longest_s for worker in speaking if worker.last)
-    phase = f" in {'/'.join(sorted(phases))}" if phases else ""
-    usual = f"{longest_s:.1f} s" if longest_s < 10 else f"{longest_s:.0f} s"
-    return f"{who} still for {still_s:.0f} s{phase}, where no wait took more than {usual} before"
+        return sentences.stalled_silently(len(watch.workers), stalled_s)
+    phases = sorted({one.phase for one in last if one.phase})
+    longest_s = max(one.longest_s for one in last)
+    return sentences.stalled(len(watch.workers), stalled_s, phases, longest_s)

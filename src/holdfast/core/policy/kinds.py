@@ -34,7 +34,7 @@ OUT_OF_MEMORY = "out of memory"
 NOT_STARTED = "could not be started"
 HANG = "hang"
 NO_EXIT = "hang at the end"
-STANDSTILL = "hang of all ranks"
+STALL = "hang of all ranks"
 COLLECTIVES = "collectives that differ"
 TIMED_OUT = "collective timed out"
 DEADLINE = "deadline"
@@ -181,7 +181,7 @@ ADVICE = {
     NOT_STARTED: "",
     HANG: "the file of stacks says where each rank was",
     NO_EXIT: "the file of stacks says where it was when the others had finished",
-    STANDSTILL: "the file of stacks says where each rank was",
+    STALL: "the file of stacks says where each rank was",
     RUN_TIME: "give it more time with --run-timeout, or let it do less",
     DEADLINE: "the file of stacks says where it was",
     STUCK: "a disk or a device does not answer: look at that machine's kernel log",
@@ -250,8 +250,8 @@ def advice_for(kind: str) -> str:
 def telling_line(failure: Failure) -> str:
     """The most telling line: of an exception, or, without one, the last of its output."""
     lines = [line.strip() for line in failure.error.message.splitlines() if line.strip()]
-    if not lines and (place := _place_of_crash(failure)):
-        return place
+    if not lines and (location := _location_of_crash(failure)):
+        return location
     if not lines:
         tail = [line.strip() for line in failure.stderr_tail.splitlines() if line.strip()]
         says_little = failure.ended_for or failure.status.signal is not None
@@ -291,7 +291,7 @@ def _is_recursion(stack: str) -> bool:
     return any(lines.count(line) >= _RECURSION for line in set(lines))
 
 
-def _place_of_crash(failure: Failure) -> str:
+def _location_of_crash(failure: Failure) -> str:
     """The location of a worker that left its stack when it crashed."""
     if failure.status.signal is None or not failure.error.traceback:
         return ""

@@ -15,7 +15,9 @@ Rules
 5. With each `forget_s` without a failure blamed on a host, one quarantine is forgotten, and the
    row of rounds, too.
 6. A job never waits for nodes because of this: where too few would be left, those whose quarantine
-   ends soonest take part (`core.features.quarantine` does that, and says so).
+   ends soonest take part (`core.seating` does that, and `core.features.quarantine` says so).
+7. A host pauses after each loss of a node on it but the first, until the job makes progress: a loss
+   costs no restart, so nothing else slows down a host that comes and dies. The job waits for it.
 
 The intuition: a bad machine (a card that falls off the bus, a full disk) takes one restart after
 the other, and the budget is the whole job's. If failures struck by chance, three in a row on one
@@ -26,32 +28,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from msgspec import Struct
+from msgspec.structs import replace
 
+from holdfast.core.membership import HostRecord
 from holdfast.core.policy import root_cause as rootcause
-from holdfast.core.policy.config import Quarantine
+from holdfast.core.policy.config import Quarantine, RestartPolicy
 
 DOUBLINGS_MOST = 30
-
-
-class HostRecord(Struct, frozen=True):
-    """The record of one host."""
-
-    host: str
-    """Its name; empty if recorded by another coordinator, which kept a number."""
-    failures: int = 0
-    """Rounds in a row that blame it."""
-    stays: int = 0
-    """Quarantines so far, as far as not forgotten."""
-    until: float = 0.0
-    """When its quarantine ends, or when it was last blamed without one."""
-    cause: str = ""
-    """The fingerprint of its failures (`restarts.fingerprint`)."""
-    told: bool = False
-    """Whether its quarantine was announced."""
-
-    def is_out(self, now: float) -> bool:
-        return now < self.until
 
 
 def blamed_host(cause: rootcause.Cause | None, lost: Iterable[str], hosts: dict[str, str]) -> str:
@@ -72,31 +55,33 @@ def blamed_host(cause: rootcause.Cause | None, lost: Iterable[str], hosts: dict[
 def blamed(policy: Quarantine, before: HostRecord, cause: str, now: float) -> HostRecord:
     """One more round failed on this host."""
     record = remembered(policy, before, now)
-    failures, stays = record.failures + 1, record.stays
-    needed = policy.after if stays == 0 else 1
+    failures, quarantines = record.failures + 1, record.quarantines
+    needed = policy.after if quarantines == 0 else 1
+    again = replace(record, failures=failures, until=now, cause=cause, told=False)
     if failures < needed:
-        return HostRecord(record.host, failures, stays, now, cause)
-    return HostRecord(record.host, failures, stays + 1, now + stay_s(policy, stays + 1), cause)
+        return again
+    until = now + quarantine_s(policy, quarantines + 1)
+    return replace(again, quarantines=quarantines + 1, until=until)
 
 
-def stay_s(policy: Quarantine, stays: int) -> float:
-    """How long quarantine number `stays` of a host lasts."""
-    return min(policy.first_s * 2.0 ** min(stays - 1, DOUBLINGS_MOST), policy.longest_s)
+def quarantine_s(policy: Quarantine, quarantines: int) -> float:
+    """How long quarantine number `quarantines` of a host lasts."""
+    return min(policy.first_s * 2.0 ** min(quarantines - 1, DOUBLINGS_MOST), policy.longest_s)
 
 
 def failed_elsewhere(record: HostRecord, cause: str, now: float) -> HostRecord:
     """A round failed on another host (rules 2 and 4)."""
     if not record.is_out(now):
-        return HostRecord(record.host, 0, record.stays, record.until, record.cause)
+        return replace(record, failures=0, told=False)
     if not cause or cause != record.cause:
         return record
-    return HostRecord(record.host, 0, record.stays - 1, now, record.cause)
+    quarantines = record.quarantines - 1
+    return replace(record, failures=0, quarantines=quarantines, until=now, told=False)
 
 
 def let_in(record: HostRecord, now: float) -> HostRecord:
     """The job cannot do without it: a quarantine that was not applied does not count."""
-    stays = max(record.stays - 1, 0)
-    return HostRecord(record.host, record.failures, stays, now, record.cause)
+    return replace(record, quarantines=max(record.quarantines - 1, 0), until=now, told=False)
 
 
 def remembered(policy: Quarantine, record: HostRecord, now: float) -> HostRecord:
@@ -104,15 +89,23 @@ def remembered(policy: Quarantine, record: HostRecord, now: float) -> HostRecord
     quiet = int(max(0.0, now - record.until) / policy.forget_s)
     if not quiet:
         return record
-    return HostRecord(record.host, 0, max(0, record.stays - quiet), record.until, record.cause)
+    quarantines = max(0, record.quarantines - quiet)
+    return replace(record, failures=0, quarantines=quarantines, told=False)
+
+
+def lost(policy: RestartPolicy, record: HostRecord, now: float) -> HostRecord:
+    """One more round has lost a node on this host (rule 7)."""
+    losses = record.losses + 1
+    if losses == 1:
+        return replace(record, losses=losses)
+    pause_s = policy.backoff_first_s * 2.0 ** min(losses - 2, DOUBLINGS_MOST)
+    return replace(record, losses=losses, paused_until=now + min(pause_s, policy.backoff_max_s))
+
+
+def progressed(record: HostRecord) -> HostRecord:
+    """The job has made progress since (rule 7)."""
+    return replace(record, losses=0, paused_until=0.0)
 
 
 def is_forgotten(record: HostRecord, now: float) -> bool:
-    return not (record.failures or record.stays or record.is_out(now))
-
-
-def reason(record: HostRecord, where: str = "there") -> str:
-    """The reason, in words."""
-    if record.failures > 1:
-        return f"{record.failures} rounds in a row failed {where}"
-    return f"a round failed {where} again"
+    return not (record.failures or record.quarantines or record.losses or record.is_out(now))

@@ -80,11 +80,11 @@ def name(failures: Iterable[Failure]) -> Cause | None:
 
 def _in_no_collective(lost: Iterable[Failure]) -> Failure | None:
     """Of those that lost a connection, the only one that did so outside a collective."""
-    from holdfast.core.policy.stacks import place_of_error
+    from holdfast.core.policy.stacks import location_of_error
 
-    places = [(one, place_of_error(one.error.traceback)) for one in lost]
-    known = [(one, place) for one, place in places if place is not None]
-    outside = [one for one, place in known if not place.in_collective]
+    locations = [(one, location_of_error(one.error.traceback)) for one in lost]
+    known = [(one, location) for one, location in locations if location is not None]
+    outside = [one for one, location in known if not location.in_collective]
     return outside[0] if len(outside) == 1 < len(known) else None
 
 
@@ -146,9 +146,9 @@ def _early_end(end: EarlyEnd) -> str:
 
 def _missed_somebody(failure: Failure) -> bool:
     """Rule 4."""
-    from holdfast.core.policy.kinds import STANDSTILL
+    from holdfast.core.policy.kinds import STALL
 
-    waited = lost_a_peer(failure) or waited_in_vain(failure) or failure.ended_for == STANDSTILL
+    waited = lost_a_peer(failure) or waited_in_vain(failure) or failure.ended_for == STALL
     return bool(failure.ended_before) and waited
 
 
@@ -255,9 +255,9 @@ def _certainty(cause: Cause) -> tuple[Certainty, str]:
 
     first, others = cause.first, cause.also_failed
     if first.ended_for == kinds.HANG:
-        return "likely", "all ranks stood still, and it at another place than the others"
-    if first.ended_for == kinds.STANDSTILL:
-        return "unclear", "all ranks stood still at the same place, and one had to be ended"
+        return "likely", "all ranks were stalled, and it in another place than the others"
+    if first.ended_for == kinds.STALL:
+        return "unclear", "all ranks were stalled in the same place, and one had to be ended"
     if first.ended_for == kinds.STUCK:
         return "certain", "the kernel says so"
     if first.ended_for:

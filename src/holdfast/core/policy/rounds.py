@@ -24,10 +24,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from holdfast.core.policy import sentences
 from holdfast.core.policy.config import Timeouts
-
-PAUSING = "pausing before the next round"
-"""The pause's length is printed once, when it is decided."""
 
 
 class View(Struct, frozen=True):
@@ -66,7 +64,7 @@ class Fail(Struct, frozen=True):
 def decide(view: View, now: float) -> Form | WaitLonger | Fail:
     """Apply the rules for forming."""
     if now < view.not_before:
-        return WaitLonger(PAUSING, view.not_before)
+        return WaitLonger(sentences.PAUSING, view.not_before)
     if view.candidates >= view.maximum:
         return Form()
     if view.candidates < view.minimum:
@@ -75,23 +73,17 @@ def decide(view: View, now: float) -> Form | WaitLonger | Fail:
         since = now if view.enough_since is None else view.enough_since
         closes_at = since + view.timeouts.last_call_s
         if now < closes_at:
-            room = view.maximum - view.candidates
-            enough = f"{_nodes(view.candidates)} {'is' if view.candidates == 1 else 'are'} enough"
-            return WaitLonger(f"{enough}; last call for up to {room} more", closes_at)
+            return WaitLonger(sentences.last_call(view.candidates, view.maximum), closes_at)
     return Form()
 
 
 def _too_few(view: View, now: float) -> WaitLonger | Fail:
     since = now if view.short_since is None else view.short_since
     fails_at = since + view.timeouts.join_s
-    have = f"{view.candidates} of at least {_nodes(view.minimum)}"
     if now >= fails_at:
-        return Fail(f"only {have} came within {view.timeouts.join_s:g} s (--join-timeout)")
-    more = f"{view.minimum - view.candidates} more"
-    if view.first_round:
-        return WaitLonger(f"{have}; waiting for {more}", fails_at)
-    limit = f"{view.timeouts.join_s:g} s (--join-timeout)"
-    return WaitLonger(f"{have}; waiting up to {limit} for {more}", fails_at)
+        return Fail(sentences.too_few_came(view.candidates, view.minimum, view.timeouts.join_s))
+    within_s = None if view.first_round else view.timeouts.join_s
+    return WaitLonger(sentences.too_few_yet(view.candidates, view.minimum, within_s), fails_at)
 
 
 class Occupancy(Struct, frozen=True):
@@ -120,28 +112,10 @@ def make_room(view: Occupancy, now: float) -> Form | WaitLonger | None:
     delay_s = 0.0 if is_full else view.timeouts.scale_up_delay_s
     at = max(view.newcomer_since + delay_s, view.started_at + wait_s)
     if now < at:
-        return WaitLonger(f"{_nodes(view.newcomers)} more will be taken in", at)
+        return WaitLonger(sentences.newcomers_wait(view.newcomers), at)
     return Form()
 
 
 def min_round_s(timeouts: Timeouts, fruitless: int) -> float:
     """How long a round lasts before newcomers may end it: longer after fruitless ones."""
     return min(timeouts.min_round_s * 2.0 ** min(fruitless, 30), timeouts.min_round_max_s)
-
-
-def _nodes(number: int) -> str:
-    return "1 node" if number == 1 else f"{number} nodes"
-
-
-def at_most(number: int) -> str:
-    return f"at most {_nodes(number)}"
-
-
-def between(least: int, most: int) -> str:
-    """`2 to 4 nodes`."""
-    return _nodes(most) if least == most else f"{least} to {_nodes(most)}"
-
-
-def names(nodes: tuple[str, ...], shown: int = 3) -> str:
-    listed = ", ".join(nodes[:shown])
-    return listed if len(nodes) <= shown else f"{listed} and {len(nodes) - shown} more"

@@ -109,7 +109,7 @@ class WorkerStack(Struct, frozen=True):
     """The kernel's state of it, if notable: "waiting for /data/train.bin"."""
 
 
-class StackPlace(Struct, frozen=True):
+class StackLocation(Struct, frozen=True):
     """The common location of a group."""
 
     function: str
@@ -151,12 +151,12 @@ class StackPlace(Struct, frozen=True):
 class StackGroup(Struct, frozen=True):
     """Workers at the same location, by rank."""
 
-    place: StackPlace
+    location: StackLocation
     stacks: tuple[WorkerStack, ...]
 
     def in_words(self) -> str:
         ranks = [stack.rank for stack in self.stacks]
-        return f"{_named(self.stacks)} {self.place.in_words(len(ranks) == 1)}"
+        return f"{_named(self.stacks)} {self.location.in_words(len(ranks) == 1)}"
 
 
 def read_stack(text: str) -> tuple[StackFrame, ...]:
@@ -177,17 +177,17 @@ def read_traceback(text: str) -> tuple[StackFrame, ...]:
     return tuple(_frame_of(match) for match in reversed(found[-FRAMES_MOST:]))
 
 
-def place_of_error(traceback: str) -> StackPlace | None:
+def location_of_error(traceback: str) -> StackLocation | None:
     """The location where an exception was raised; None if not known."""
     frames, _, _ = traceback.rpartition("\n")
-    return _place_in(frames)
+    return _location_in(frames)
 
 
 @lru_cache(maxsize=64)
-def _place_in(frames: str) -> StackPlace | None:
+def _location_in(frames: str) -> StackLocation | None:
     """Of thousands of ranks most have the same frames."""
     found = read_traceback(frames)
-    return place_of(WorkerStack(0, frames=found)) if found else None
+    return location_of(WorkerStack(0, frames=found)) if found else None
 
 
 def _frame_of(found: re.Match[str]) -> StackFrame:
@@ -214,15 +214,15 @@ def without_own_frames(text: str) -> str:
 
 def grouped(stacks: Iterable[WorkerStack]) -> tuple[StackGroup, ...]:
     """Group workers by location (rule 2)."""
-    return grouped_by((place_of(stack), stack) for stack in stacks)
+    return grouped_by((location_of(stack), stack) for stack in stacks)
 
 
-def grouped_by(found: Iterable[tuple[StackPlace, WorkerStack]]) -> tuple[StackGroup, ...]:
+def grouped_by(found: Iterable[tuple[StackLocation, WorkerStack]]) -> tuple[StackGroup, ...]:
     """The same for known locations: nodes send these, and not all frames."""
-    places: dict[StackPlace, list[WorkerStack]] = {}
-    for place, stack in sorted(found, key=lambda one: one[1].rank):
-        places.setdefault(place, []).append(stack)
-    groups = [StackGroup(place, tuple(stacks)) for place, stacks in places.items()]
+    locations: dict[StackLocation, list[WorkerStack]] = {}
+    for location, stack in sorted(found, key=lambda one: one[1].rank):
+        locations.setdefault(location, []).append(stack)
+    groups = [StackGroup(location, tuple(stacks)) for location, stacks in locations.items()]
     return tuple(sorted(groups, key=lambda group: (-len(group.stacks), group.stacks[0].rank)))
 
 
@@ -237,9 +237,9 @@ def odd_one(groups: tuple[StackGroup, ...]) -> WorkerStack | None:
 
 def not_in_collective(groups: tuple[StackGroup, ...]) -> list[StackGroup]:
     """Ranks that do not wait for others, as far as all locations show (rule 5)."""
-    if any(group.place.in_collective for group in groups):
-        return [group for group in groups if not group.place.in_collective]
-    return [group for group in groups if not group.place.may_be_in_collective]
+    if any(group.location.in_collective for group in groups):
+        return [group for group in groups if not group.location.in_collective]
+    return [group for group in groups if not group.location.may_be_in_collective]
 
 
 def in_words(groups: tuple[StackGroup, ...]) -> str:
@@ -251,19 +251,19 @@ def in_words(groups: tuple[StackGroup, ...]) -> str:
     return f"{told}; {left} more are each somewhere else" if left else told
 
 
-def place_of(stack: WorkerStack) -> StackPlace:
+def location_of(stack: WorkerStack) -> StackLocation:
     """A worker's location (rule 1)."""
     frames = [frame for frame in stack.frames if not _OWN.search(frame.file)]
     if not frames:
-        return StackPlace("", "", stack.kernel)
+        return StackLocation("", "", stack.kernel)
     last = next((n for n, frame in enumerate(frames) if not _LIBRARY.search(frame.file)), None)
     inside = frames if last is None else frames[: last + 1]
     at = inside[0] if last is None else frames[last]
     where = f"{_short(at.file.rpartition('/')[2])}:{at.line}"
-    place = StackPlace(_short(_function_of(inside)), where, stack.kernel)
-    if last is None or place.in_collective or at.function in {place.function, *_UNTOLD}:
-        return place
-    return StackPlace(place.function, f"{where} ({_short(at.function)})", stack.kernel)
+    location = StackLocation(_short(_function_of(inside)), where, stack.kernel)
+    if last is None or location.in_collective or at.function in {location.function, *_UNTOLD}:
+        return location
+    return StackLocation(location.function, f"{where} ({_short(at.function)})", stack.kernel)
 
 
 def _function_of(inside: list[StackFrame]) -> str:
@@ -284,19 +284,19 @@ def _is_standard(frame: StackFrame) -> bool:
     return bool(_STANDARD.search(frame.file)) and not _PACKAGE.search(frame.file)
 
 
-def as_told(place: FrameGroup) -> StackPlace:
+def told_location(location: FrameGroup) -> StackLocation:
     """The location that a node reported."""
-    return StackPlace(place.function, place.where, place.kernel)
+    return StackLocation(location.function, location.where, location.kernel)
 
 
 def where(stack: WorkerStack) -> str:
     """The same in words: "in load_batch at data.py:88"."""
-    return place_of(stack).shortly()
+    return location_of(stack).shortly()
 
 
 def is_waiting(stack: WorkerStack) -> bool:
     """Whether it is in a function that only waits for others."""
-    return place_of(stack).waits
+    return location_of(stack).waits
 
 
 def _named(stacks: tuple[WorkerStack, ...]) -> str:

@@ -1,30 +1,25 @@
 """How the times of a job have to relate, and how long recovery takes at worst.
 
-A time that is longer than another which cuts it off means nothing, and some relations
-carry the promise that two rounds never run at once. So the whole hierarchy is checked
-before a job over several nodes starts; a job of one node needs no lease, and none of this
-touches it.
+Some relations carry the promise that two rounds never run at once. A user chooses a lease, a
+heartbeat or a suspicion; `derive` makes the other times in proportion, so that most relations hold
+by themselves. Those that a choice can break are checked before a job over several nodes starts; a
+job of one node needs no lease.
 
-Rules, for lease L, heartbeat h, stop reserve r, kill margin K, drift d, term T, takeover E
-1. 0 < h < L/2: one lost heartbeat does not cost a node its lease.
-2. 2h ≤ suspicion < L: nor does one lost heartbeat end a round, and the round ends before
-   the lease does.
-3. A broken connection is given up before its silence would be suspected, and a tether's
-   end proves more, sooner, than silence does.
-4. r + 2h < L: with one heartbeat lost, workers are not asked to stop for it.
-5. T(1+d) < E: a coordinator has fallen silent before another one speaks.
-6. max(3h, h + E) + reconnecting < L − r: a takeover is over before any node has to stop
+Rules, for lease L, heartbeat h, stop reserve r, kill margin K, drift d, term T, takeover E.
+`derive` keeps the ones with a star, whatever was chosen.
+1. 2h ≤ suspicion < L: one lost heartbeat does not end a round, and a round ends before the lease.
+2.* A broken connection is given up before its silence would be suspected, and
+   the end of a tether proves more, sooner, than silence does: it is below L.
+3.* T(1+d) < E: a coordinator has fallen silent before another one speaks.
+4. max(3h, h + E) + reconnecting < L − r: a takeover is over before any node has to stop its
    workers. A node hangs up on a silent coordinator at the third heartbeat after the last that
-   was answered; the takeover itself goes on meanwhile.
-7. H ≥ L, and the longest minimum of a round is not below the shortest.
-   Two attempts to reach a coordinator fit into L − r, if each may take a second (`one_dial_s`).
+   was answered; the takeover itself goes on meanwhile. So a lost heartbeat costs no lease.
+5.* H ≥ L. Two attempts to reach a coordinator fit into L − r, if each may take a second
+   (`one_dial_s`).
 
 Where it is known how long before its end a node is asked to leave (`notice_s`), in any job
-8. Saving and then stopping the workers, or waiting for a replacement and then stopping them, is
+6. Saving and then stopping the workers, or waiting for a replacement and then stopping them, is
    over when the notice is. `within_notice` makes times that hold this rule.
-
-`derive` makes times that hold these rules from the one or two that were given: the
-defaults, in proportion. `describe` explains a choice.
 
 The intuition: silence is judged twice. Suspicion comes early and only *ends* a round,
 which is always safe. Being *gone* comes late, at L' = L(1+d)+K, when the node's own
@@ -34,9 +29,8 @@ take its seat.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.protocol.errors import UsageError
@@ -59,113 +53,50 @@ connection up: two in a row are without an answer, and time is left to find anot
 
 def check(config: JobConfig) -> None:
     """Raise `UsageError` for the first two times that contradict each other."""
-    several = _relations(config.leases, config.timeouts) if config.max_nodes > 1 else ()
-    for relation in (*_about_the_notice(config.timeouts), *several):
-        if not relation.holds:
-            raise UsageError(relation.message, relation.hint)
+    _check_notice(config.timeouts)
+    if config.max_nodes > 1:
+        _check_leases(config.leases)
 
 
-class Relation(Struct, frozen=True):
-    """One rule for one job: whether it holds, and the message if it does not."""
-
-    holds: bool
-    message: str
-    hint: str
-
-
-def _relations(leases: Leases, timeouts: Timeouts) -> Iterator[Relation]:
-    yield from _about_silence(leases)
-    yield from _about_the_coordinator(leases)
-    yield Relation(
-        timeouts.min_round_s <= timeouts.min_round_max_s,
-        f"the shortest time of a round, {_s(timeouts.min_round_s)}, is above its own limit, "
-        f"{_s(timeouts.min_round_max_s)}",
-        "lower --min-round-time",
-    )
-    yield Relation(
-        max(timeouts.dial_s, timeouts.redial_s) <= timeouts.seek_s,
-        f"one attempt to reach the coordinator, {_s(max(timeouts.dial_s, timeouts.redial_s))}, is "
-        f"longer than all of them together may take, {_s(timeouts.seek_s)}",
-        "raise seek_s",
-    )
-
-
-def _about_the_notice(timeouts: Timeouts) -> Iterator[Relation]:
+def _check_notice(timeouts: Timeouts) -> None:
     notice, stop = timeouts.notice_s, timeouts.shutdown_s
     if notice is None:
         return
-    for option, wait in (
-        ("--save-timeout", timeouts.save_s),
-        ("--drain-timeout", timeouts.drain_s),
-    ):
-        yield Relation(
-            wait + stop <= notice * (1 + ROUNDING),
-            f"{option} {wait:g} and --shutdown-timeout {stop:g} are longer than the {_s(notice)} "
-            "in which this node is killed (--notice)",
-            f"lower one of them, or give --notice alone: {option} and the grace follow from it",
-        )
+    waits = (("--save-timeout", timeouts.save_s), ("--drain-timeout", timeouts.drain_s))
+    for option, wait in waits:
+        if wait + stop > notice * (1 + ROUNDING):
+            raise UsageError(
+                f"{option} {wait:g} and --shutdown-timeout {stop:g} are longer than the "
+                f"{_s(notice)} in which this node is killed (--notice)",
+                f"lower one of them, or give --notice alone: {option} and the grace follow from it",
+            )
 
 
-def _about_silence(leases: Leases) -> Iterator[Relation]:
+def _check_leases(leases: Leases) -> None:
     lease, heartbeat = leases.lease_s, leases.heartbeat_s
-    yield Relation(
-        0 < heartbeat < lease / 2,
-        f"a heartbeat every {_s(heartbeat)} does not fit a lease of {_s(lease)}",
-        "it must be above zero and below half of the lease: "
-        "give --lease alone, and the heartbeat follows from it",
-    )
-    yield Relation(
-        2 * heartbeat <= leases.suspect_s < lease,
-        f"a node cannot be suspected after {_s(leases.suspect_s)} of silence with a heartbeat "
-        f"every {_s(heartbeat)} and a lease of {_s(lease)}",
-        "the suspicion must come after two heartbeats and before the end of the lease",
-    )
-    yield Relation(
-        leases.reconnect_s <= leases.suspect_s,
-        f"a node that has {_s(leases.reconnect_s)} to come back is suspected after "
-        f"{_s(leases.suspect_s)} already",
-        "the time to reconnect must be at most that of the suspicion",
-    )
-    yield Relation(
-        leases.tether_s < lease,
-        f"a lease of {_s(lease)} is shorter than the {_s(leases.tether_s)} after which a node "
-        "without a tether is known to be dead",
-        "raise --lease: 1 or more",
-    )
-    yield Relation(
-        leases.stop_reserve_s + 2 * heartbeat < lease,
-        f"a lease of {_s(lease)} has no room for two heartbeats of {_s(heartbeat)} and "
-        f"{_s(leases.stop_reserve_s)} to stop the workers",
-        "raise --lease or lower --heartbeat",
-    )
-    yield Relation(
-        0 <= leases.drift < 1,
-        f"clocks that drift by {leases.drift:.0%} are too far apart",
-        "the drift must be a small fraction such as 0.01",
-    )
-
-
-def _about_the_coordinator(leases: Leases) -> Iterator[Relation]:
-    longest_term = leases.term_s * (1 + leases.drift)
-    yield Relation(
-        longest_term < leases.takeover_s,
-        f"a coordinator with a term of {_s(leases.term_s)} could still speak when another "
-        f"takes over after {_s(leases.takeover_s)}",
-        "the term, with the drift of clocks, must end before the takeover",
-    )
-    notice = _takeover_s(leases)
-    left = leases.lease_s - leases.stop_reserve_s
-    yield Relation(
-        notice < left,
-        f"a takeover may last {_s(notice)}, but nodes with a lease of {_s(leases.lease_s)} "
-        f"stop their workers after {_s(left)}",
-        "raise --lease or lower --heartbeat; given alone, each sets the other times to match",
-    )
-    yield Relation(
-        leases.hold_s >= leases.lease_s,
-        f"a hold of {_s(leases.hold_s)} ends before the lease of {_s(leases.lease_s)} would",
-        "hold_s must be at least the lease",
-    )
+    if not leases.tether_s < lease:
+        raise UsageError(
+            f"a lease of {_s(lease)} is shorter than the {_s(leases.tether_s)} after which a node "
+            "without a tether is known to be dead",
+            "raise --lease: 1 or more",
+        )
+    if heartbeat <= 0:
+        raise UsageError(
+            "a heartbeat every 0 s cannot be sent", "give --lease alone: the heartbeat follows"
+        )
+    takeover, left = _takeover_s(leases), lease - leases.stop_reserve_s
+    if not takeover < left:
+        raise UsageError(
+            f"a heartbeat every {_s(heartbeat)} does not fit a lease of {_s(lease)}: a takeover "
+            f"may last {_s(takeover)}, but nodes stop their workers after {_s(left)}",
+            "raise --lease or lower --heartbeat; given alone, each sets the other times to match",
+        )
+    if not 2 * heartbeat <= leases.suspect_s < lease:
+        raise UsageError(
+            f"a node cannot be suspected after {_s(leases.suspect_s)} of silence with a heartbeat "
+            f"every {_s(heartbeat)} and a lease of {_s(lease)}",
+            "the suspicion must come after two heartbeats and before the end of the lease",
+        )
 
 
 def _takeover_s(leases: Leases) -> float:

@@ -44,7 +44,7 @@ Roll = Annotated[int, Meta(ge=0, le=1 << 56)]
 Nonce = Annotated[str, Meta(max_length=NAME_MOST + 32)]
 Seats = Annotated[tuple[Count, ...], Meta(max_length=DONE_KEPT)]
 Successors = Annotated[tuple[Name, ...], Meta(max_length=4 * SUCCESSORS)]
-Places = Annotated[dict[Name, Endpoint], Meta(max_length=4 * SUCCESSORS + 1)]
+Addresses = Annotated[dict[Name, Endpoint], Meta(max_length=4 * SUCCESSORS + 1)]
 
 
 class HostKept(Struct, frozen=True, array_like=True):
@@ -53,9 +53,13 @@ class HostKept(Struct, frozen=True, array_like=True):
     host: Roll
     """Its name as a number (`roll`): a name may be long, and nodes send theirs."""
     failures: Count
-    stays: Count
+    quarantines: Count
     left_s: Seconds
     """Seconds of quarantine from now on; below zero, seconds since its end."""
+    losses: Count = 0
+    """Rounds that lost a node on it since the job last made progress."""
+    pause_s: Seconds = 0.0
+    """For how long no round takes its nodes."""
 
 
 class NodeLimits(Struct, frozen=True, array_like=True):
@@ -112,7 +116,7 @@ class Document(Struct, frozen=True, omit_defaults=True):
     """Empty if the last leader resigned."""
     successors: Successors = ()
     ledger: Ledger = Ledger()
-    places: Places = msgspec.field(default_factory=dict)
+    addresses: Addresses = msgspec.field(default_factory=dict)
     """The addresses of the leader and its successors."""
     left: NameOrNone = ""
     """The last leader, if it resigned because its node left: nothing runs there any more."""

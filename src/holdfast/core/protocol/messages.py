@@ -47,7 +47,7 @@ ENDED_TOLD = 64
 """Ended nodes of one machine in one report."""
 NAMED_MOST = 64
 """Nodes that are named in a request, or as not having answered it."""
-PLACES_MOST = 16
+LOCATIONS_MOST = 16
 """Locations of one node's workers in one report."""
 Condition = Literal["running", "failed", "succeeded", "left", "stopping", "stopped"]
 """*left*: all workers have ended, after they were told to save: that is no success."""
@@ -105,7 +105,7 @@ class NodeGreeted(Record, frozen=True):
 
     info: NodeInfo
     seen: Seen = Seen()
-    standing: RoundReport | None = None
+    report: RoundReport | None = None
     endpoint: Endpoint | None = None
     """Reserved for the next round's master; without one the node is not ready for a round."""
     draining: Line = ""
@@ -180,7 +180,7 @@ class WorkersStalled(Record, frozen=True):
     """All workers of this node have stalled for too long."""
 
     round: Number
-    places: Annotated[tuple[FrameGroup, ...], Meta(max_length=PLACES_MOST)] = ()
+    locations: Annotated[tuple[FrameGroup, ...], Meta(max_length=LOCATIONS_MOST)] = ()
     """Their locations, the largest group first."""
     still_s: Seconds = 0.0
     never_spoke: bool = False
@@ -275,7 +275,7 @@ class Welcomed(Record, frozen=True):
     """The reason for the job's wait, if it waits."""
     leader: NameOrNone = ""
     """The node that carries this coordinator, in jobs where any node can."""
-    places: Annotated[dict[Name, Endpoint], Meta(max_length=FEW)] = field(default_factory=dict)
+    addresses: Annotated[dict[Name, Endpoint], Meta(max_length=FEW)] = field(default_factory=dict)
     """The addresses of the leader and its successors."""
     name: NameOrNone = ""
     """The node's name (`core.protocol.naming`); empty if sent before."""
@@ -428,41 +428,42 @@ class CloseRequest(Record, frozen=True):
     missing_count: Count = 0
 
 
-FromNode = (
+# The protocol, and what features add to it (`core.features`).
+
+ProtocolFromNode = (
     NodeGreeted
     | Heartbeat
     | NodeJoined
     | WorkersFailed
-    | FailuresDescribed
     | WorkersSucceeded
     | WorkersProgressed
-    | WorkersStalled
-    | WorkersResumed
     | RoundStopped
     | NodeDraining
-    | SaveHeard
-    | WorkersSaved
     | NodeLeft
     | ClosingWanted
+)
+FeaturesFromNode = (
+    FailuresDescribed
+    | WorkersStalled
+    | WorkersResumed
+    | SaveHeard
+    | WorkersSaved
     | MembersEnded
     | RequestMade
     | RequestAnswered
 )
-ToNode = (
-    Welcomed
-    | HeartbeatAnswered
-    | StandBy
-    | RunRound
-    | SaveNow
-    | SaveOver
-    | StopRound
-    | DescribeFailures
+FromNode = ProtocolFromNode | FeaturesFromNode
+ProtocolToNode = Welcomed | HeartbeatAnswered | StandBy | RunRound | StopRound | CloseJob
+FeaturesToNode = (
+    DescribeFailures
     | TellHang
     | ExpectExits
-    | CloseJob
+    | SaveNow
+    | SaveOver
     | ForwardRequest
     | PassResponse
     | CloseRequest
 )
+ToNode = ProtocolToNode | FeaturesToNode
 OfRequests = ForwardRequest | PassResponse | CloseRequest
 """Messages that a node's machine does not get: they decide nothing."""

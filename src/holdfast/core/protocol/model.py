@@ -51,7 +51,7 @@ class NodeInfo(Struct, frozen=True):
     rank_hint: Count | None = None
     topology: NameOrNone = ""
     """Its topology key: nodes with neighbouring keys get neighbouring ranks."""
-    place: Endpoint | None = None
+    address: Endpoint | None = None
     """Its address when it carries the coordinator, in jobs where any node can."""
     name: NameOrNone = ""
     """The name that an earlier coordinator gave it, which it keeps."""
@@ -185,7 +185,7 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     """The kind of cause (`core.policy.kinds`) for which we ended it ourselves, if we did."""
     ended_before: Annotated[tuple[EarlyEnd, ...], Meta(max_length=8)] = ()
     """Workers that had ended well by then, the first few: a missing peer may be one."""
-    place: Line = ""
+    location: Line = ""
     """The location of a stopped worker when its round was to end: "in load at data.py:88"."""
     in_collective: bool = False
     """Whether it waited for other ranks there."""

@@ -35,7 +35,7 @@ from holdfast.core.node_io import (
 )
 from holdfast.core.policy.config import Oversight
 from holdfast.core.protocol.bounds import LINE_MOST, clean, cut
-from holdfast.core.protocol.messages import PLACES_MOST, FrameGroup
+from holdfast.core.protocol.messages import LOCATIONS_MOST, FrameGroup
 from holdfast.core.protocol.model import Ranks
 from holdfast.processes.monitoring.pages import RoundPages, Sign, StackFiles, StackMeans
 from holdfast.runtime.loop import Cancellable
@@ -44,9 +44,9 @@ from holdfast.worker.page import VARIABLE
 if TYPE_CHECKING:
     from holdfast.core.policy.hangs import Finding, HangVerdict
     from holdfast.core.policy.stacks import StackGroup
-    from holdfast.core.policy.standings import StepMarks, WorkerProgress
     from holdfast.core.policy.stragglers import PaceWatch
     from holdfast.core.policy.stuck import StuckFinding
+    from holdfast.core.policy.worker_progress import StepMarks, WorkerProgress
     from holdfast.processes.monitoring import stacks
     from holdfast.processes.monitoring.checks import HangChecks, StuckChecks
 
@@ -55,7 +55,7 @@ IsLate = Callable[[Sign | None, int | None], bool]
 
 
 class Limit(Struct, frozen=True):
-    """A time from the start of a round's workers on, and who is too late then."""
+    """A time from the start of a round's workers on, and which of them are too late then."""
 
     after_s: float
     words: str
@@ -102,7 +102,7 @@ LOAD_AFTER_S = 1.0
 KEPT_WITHIN_S = 5.0
 """How long to wait for a disk to take stacks before they are told without their file."""
 TOLD_APART_S = 1.0
-"""The channel is for the first step. Who has no page says more there, and is told this often."""
+"""A worker without a page reports all steps over the channel: they are posted this often."""
 
 
 class Watched(Struct):
@@ -249,7 +249,7 @@ class Monitor:
     def take_stacks(
         self, reason: str, then: OnStacks, wants_native: WantsNative | None = None
     ) -> None:
-        """Ask all that run where they are. Who asks while others wait for an answer gets theirs."""
+        """Ask all that run where they are. A request meanwhile gets the same answer."""
         self._awaited.append(then)
         if len(self._awaited) == 1:
             self._means.lane.do(load, partial(self._begin_stacks, reason, wants_native))
@@ -347,11 +347,11 @@ class Monitor:
     def _on_expired(
         self, worker: Watched, deadline: str, is_final: bool, snapshot: stacks.StackSnapshot | None
     ) -> None:
-        place, file = "", ""
+        location, file = "", ""
         if snapshot is not None:
-            place, file = snapshot.place_of(worker.rank), snapshot.file
+            location, file = snapshot.location_of(worker.rank), snapshot.file
         of = (self._round.number, worker.local_rank)
-        self._post(DeadlineMissed(*of, deadline, place, file, is_final))
+        self._post(DeadlineMissed(*of, deadline, location, file, is_final))
 
     def _set_limits(self) -> None:
         self._limit_timers = [
@@ -377,7 +377,7 @@ class Monitor:
         workers = tuple(
             Unexited(
                 one.local_rank,
-                "" if snapshot is None else snapshot.place_of(one.rank),
+                "" if snapshot is None else snapshot.location_of(one.rank),
                 snapshot is not None and snapshot.is_finalizing(one.rank, self._means.is_python),
             )
             for one in self._running()
@@ -399,48 +399,48 @@ class Monitor:
             if worker.pid == pid and not worker.is_expired:
                 self._expire(worker, f"the timer of {scope}")
 
-    def standings(self) -> list[WorkerProgress]:
+    def worker_progress(self) -> list[WorkerProgress]:
         """How far each worker that runs is, and how fast, now; in the order of their local ranks.
 
-        Reads memory alone: for whoever answers on the loop (status, metrics)."""
+        Reads memory alone, so it may be called on the loop (status, metrics)."""
         return [
-            self._standing(worker)
+            self._progress_of(worker)
             for worker in sorted(self._running(), key=lambda one: one.local_rank)
         ]
 
     def finished(self) -> list[WorkerProgress]:
         """The workers that have ended while the round goes on, with their last steps."""
         return [
-            replace(self._standing(worker), step_age_s=None, steps_a_second=None, phase="")
+            replace(self._progress_of(worker), step_age_s=None, steps_a_second=None, phase="")
             for worker in self._workers.values()
             if worker.has_ended
         ]
 
-    def _standing(self, worker: Watched) -> WorkerProgress:
-        from holdfast.core.policy import standings
+    def _progress_of(self, worker: Watched) -> WorkerProgress:
+        from holdfast.core.policy import worker_progress
 
         sign, now = self._sign(worker), time.monotonic()
         step = worker.unsaid if worker.unsaid is not None else worker.step
         age_s = now - worker.heard_at
         if sign is not None and sign.step is not None:
             step, age_s = sign.step, sign.step_age_s
-        marks = self._marks.setdefault(worker.local_rank, standings.StepMarks())
+        marks = self._marks.setdefault(worker.local_rank, worker_progress.StepMarks())
         if step is not None:
-            standings.note(marks, step, now - age_s)
-        return standings.WorkerProgress(
+            worker_progress.note(marks, step, now - age_s)
+        return worker_progress.WorkerProgress(
             rank=worker.rank,
             local_rank=worker.local_rank,
             pid=worker.pid,
             step=step,
             step_age_s=None if step is None else age_s,
-            steps_a_second=standings.pace(marks, now),
+            steps_a_second=worker_progress.pace(marks, now),
             phase="" if sign is None else sign.phase,
         )
 
     def _note_paces(self) -> None:
         if not self._is_loaded:
             return
-        self.standings()  # Each look leaves a mark, by which the pace is told.
+        self.worker_progress()  # Each look leaves a mark, by which the pace is told.
         from holdfast.core.policy import stragglers
 
         if self._paces is None:
@@ -563,22 +563,25 @@ def places_told(groups: Iterable[StackGroup]) -> tuple[FrameGroup, ...]:
     return tuple(
         FrameGroup(
             tuple(stack.rank for stack in group.stacks),
-            cut(group.place.function, LINE_MOST),
-            cut(group.place.where, LINE_MOST),
-            cut(group.place.kernel, LINE_MOST),
+            cut(group.location.function, LINE_MOST),
+            cut(group.location.where, LINE_MOST),
+            cut(group.location.kernel, LINE_MOST),
         )
-        for group in islice(groups, PLACES_MOST)
+        for group in islice(groups, LOCATIONS_MOST)
     )
 
 
 def _keep_record(environ: Mapping[str, str], worker: Watched, folder: Path) -> None:
     """In a lane."""
-    from holdfast.processes.monitoring.stacks import keep
+    from holdfast.processes.monitoring import flight_records
 
-    keep(environ, worker.rank, worker.born_at, folder)
+    flight_records.keep(environ, worker.rank, worker.born_at, folder)
 
 
 def load() -> bool:
-    """In a lane: import what looks need, for whoever looks later."""
+    """In a lane: import what later checks need."""
+    import holdfast.core.policy.stragglers
+    import holdfast.core.policy.worker_progress
+    import holdfast.processes.monitoring.checks  # noqa: F401 - for later checks
 
     return True

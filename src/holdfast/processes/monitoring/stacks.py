@@ -2,16 +2,12 @@
 
 Each worker has a handler, put in before its program began (`stdlib_only.stack_handler`), that
 appends the stacks of its threads to memory of ours when it gets a signal. The signal is sent to a
-process only while it is pinned, below our spawner and catching it. Nobody tells when a handler is
-done, so what it wrote is read when it has not grown between two looks. Who has not answered by then
-is looked at with py-spy, where that is installed (`monitoring.debugger`), else described by what
-the kernel says of it alone.
+process only while it is pinned, below our spawner and catching it. A handler does not say when it
+is done, so what it wrote is read when it has not grown between two looks. A worker without an
+answer by then is looked at with py-spy, where that is installed (`monitoring.debugger`), else
+described by what the kernel says of it alone.
 
-PyTorch's flight record of a rank's collectives is kept beside the stacks, under another name than
-the one that the next attempt writes over. It is a pickle, so it is copied and never opened here: to
-unpickle is to run whatever a file says.
-
-What touches /proc is done in a lane: a process that is stuck may hold up whoever looks at it.
+What touches /proc is done in a lane: a process that is stuck may hold up its reader.
 """
 
 from __future__ import annotations
@@ -19,10 +15,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import stat
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,54 +34,13 @@ from holdfast.core.policy.stacks import (
     where,
     without_own_frames,
 )
-from holdfast.processes.monitoring import kernel
+from holdfast.processes.monitoring import flight_records, kernel
 from holdfast.processes.monitoring.debugger import Debugger
 from holdfast.processes.monitoring.pages import SIGNAL, StackFiles, StackMeans
 from holdfast.processes.stdlib_only import linux
 
 if TYPE_CHECKING:
     from holdfast.processes.monitoring.monitor import Watched
-
-PREFIX_VARIABLES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
-"""The newer one first, as PyTorch has it: a path to which the rank is added."""
-SIZE_MOST = 256 << 20
-BLOCK = 1 << 20
-
-
-def keep(environ: Mapping[str, str], rank: int, since: float, folder: Path) -> str:
-    """Copy what was written for this rank since then, by this user; the copy's path, or nothing."""
-    for prefix in _prefixes(environ):
-        with suppress(OSError):
-            if _copy(f"{prefix}{rank}", since, folder / f"flight_record_rank_{rank}"):
-                return str(folder / f"flight_record_rank_{rank}")
-    return ""
-
-
-def _prefixes(environ: Mapping[str, str]) -> list[str]:
-    """Where PyTorch writes: what is set, else its own places, of today and of earlier versions."""
-    named = [environ[name] for name in PREFIX_VARIABLES if environ.get(name)]
-    if named:
-        return named
-    cache = environ.get("XDG_CACHE_HOME") or f"{environ.get('HOME', '')}/.cache"
-    return [f"{cache}/torch/comm_lib_trace_rank_", "/tmp/nccl_trace_rank_"]
-
-
-def _copy(source: str, since: float, target: Path) -> bool:
-    """Nobody else's file, none of an earlier job, and nothing that is no file."""
-    reader = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        found = os.fstat(reader)
-        is_ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
-        if not is_ours or found.st_mtime < since or not 0 < found.st_size <= SIZE_MOST:
-            return False
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with open(target, "wb") as copy:
-            while block := os.read(reader, BLOCK):
-                copy.write(block)
-    finally:
-        os.close(reader)
-    return True
-
 
 READ_AGAIN_S = 0.03
 PATIENCE_S = 1.0
@@ -123,7 +76,7 @@ class StackSnapshot(Struct, frozen=True):
     def groups(self) -> tuple[StackGroup, ...]:
         return grouped(self.stacks())
 
-    def place_of(self, rank: int) -> str:
+    def location_of(self, rank: int) -> str:
         """Where this one was, in words; empty where that is not known."""
         return next((where(stack) for stack in self.stacks() if stack.rank == rank), "")
 
@@ -153,6 +106,7 @@ class StackSnapshot(Struct, frozen=True):
     def kept(self, path: Path, reason: str, environ: Mapping[str, str]) -> StackSnapshot:
         """In a lane: write it there; the same, with its file if that could be written."""
         workers = [one.worker for one in self.answers]
+        keep = flight_records.keep
         found = (keep(environ, one.rank, one.born_at, path.parent) for one in workers)
         whole = replace(self, records=tuple(record for record in found if record))
         try:
@@ -291,7 +245,7 @@ def _ask_one(pid: int, spawner: int) -> kernel.KernelView | None:
 
 
 def _answers(view: kernel.KernelView) -> bool:
-    """Whether the signal is safe with it, and does something: who is stopped gets it much later."""
+    """Whether the signal is safe for it, and has an effect now: not on one that is stopped."""
     return view.catches_signal(SIGNAL) and not view.is_held and view.state != "Z"
 
 

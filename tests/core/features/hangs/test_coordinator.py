@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from tests.core.coordinator.coordinated_job import Job, failure, running
 
 from holdfast.core.coordinator_io import CoordinatorEffect, Explain, Tell
+from holdfast.core.policy import sentences
 from holdfast.core.policy.config import Oversight
 from holdfast.core.protocol.messages import (
     FrameGroup,
@@ -33,7 +34,7 @@ def told_of(effects: list[CoordinatorEffect]) -> dict[str, bool]:
     }
 
 
-def test_a_job_hangs_when_all_nodes_stand_still_and_not_before() -> None:
+def test_a_job_hangs_when_all_nodes_are_stalled_and_not_before() -> None:
     job = hanging("a", "b", "c", hang="warn")
     assert job.hear("a", WorkersStalled(1)) == []
     assert job.hear("b", WorkersStalled(1)) == []
@@ -48,7 +49,7 @@ def test_who_moves_again_clears_all() -> None:
     assert told_of(job.hear("a", WorkersStalled(1))) != {}
 
 
-def test_it_is_told_once_for_each_standstill() -> None:
+def test_it_is_told_once_for_each_stall() -> None:
     job = hanging("a", hang="warn")
     assert told_of(job.hear("a", WorkersStalled(1))) == {"a": False}
     assert job.hear("a", WorkersStalled(1)) == []
@@ -93,10 +94,9 @@ def test_where_all_are_is_said_once_where_the_coordinator_is() -> None:
     job = hanging("a", "b", hang="warn")
     job.hear("a", waiting(0))
     said = [one.text for one in job.hear("b", loading(1)) if isinstance(one, Explain)]
-    everywhere = "all workers on 2 nodes have stood still for 300 s"
     waits = "rank 0 on host-a waits in all_reduce at train.py:41"
     loads = "rank 1 on host-b is in load_batch at data.py:88, waiting for a file on /data"
-    assert said == [f"the job hangs: {everywhere}: {waits}; {loads}"]
+    assert said == [sentences.hang_of_nodes(2, 300.0, f"{waits}; {loads}", [])]
     again(job, "b", 1)
     assert not [one for one in job.hear("b", loading(1)) if isinstance(one, Explain)]
 

@@ -59,7 +59,7 @@ def test_what_they_told_is_part_of_how_they_ended() -> None:
     (report,) = life.take(*ends, AllGone(1), EndpointReserved(PORT))
     assert isinstance(report, Report)
     assert isinstance(report.message, RoundStopped)
-    found = {one.rank: (one.place, one.in_collective) for one in report.message.failures}
+    found = {one.rank: (one.location, one.in_collective) for one in report.message.failures}
     assert found == {
         0: ("in backward at train.py:5", True),
         1: ("in takes_a_lock at train.py:9", False),

@@ -1,4 +1,4 @@
-"""What a node says and does about workers that stand still."""
+"""What a node says and does about workers that are stalled."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from holdfast.core.node_io import (
     Told,
     WorkerStuck,
 )
+from holdfast.core.policy import sentences
 from holdfast.core.protocol.messages import (
     FrameGroup,
     TellHang,
@@ -30,84 +31,79 @@ from holdfast.core.protocol.model import ExitStatus
 from ...node.agent_life import Life, exited, running, said, stopping, without_words
 
 PLACES = (FrameGroup((0,), "all_reduce", "a.py:9"), FrameGroup((1,), "f", "a.py:1"))
-STOOD = StallFound(
-    1, "all workers have stood still for 300 s: …", "/logs/stacks_1.txt", 1, PLACES, 300.0
-)
+STALLED = StallFound(1, "all workers are stalled", "/logs/stacks_1.txt", 1, PLACES, 300.0)
 
 
-def standing() -> Life:
+def stalled() -> Life:
     life = running()
-    life.take(STOOD)
+    life.take(STALLED)
     return life
 
 
 def test_nothing_is_said_before_the_coordinator_knows_that_it_is_true_of_all() -> None:
-    assert running().take(STOOD) == [Report(WorkersStalled(1, PLACES, 300.0))]
+    assert running().take(STALLED) == [Report(WorkersStalled(1, PLACES, 300.0))]
 
 
 def test_the_words_and_the_file_are_said_once() -> None:
-    life = standing()
+    life = stalled()
     text = said(life.take(Told(TellHang(1))))
-    assert text == f"the job hangs: {STOOD.words}; their stacks: {STOOD.file}"
+    assert text == sentences.hang_here(STALLED.words, (), 0.0, STALLED.file)
     assert life.take(Told(TellHang(1))) == []
 
 
 def test_the_suspect_is_ended_after_the_words_and_fails_with_where_it_was() -> None:
-    life = standing()
+    life = stalled()
     effects = life.take(Told(TellHang(1, ends=True)))
     assert effects[-1] == SignalWorkers(signal.SIGKILL, (1,))
-    assert "the job hangs" in said(effects[:1])
+    assert [type(effect) for effect in effects[:-1]] == [Say, Say]
     (report,) = life.take(exited(1))
     assert isinstance(report, Report)
     assert isinstance(report.message, WorkersFailed)
     (failure,) = report.message.failures
     assert not failure.stopped_by_us
-    assert (
-        failure.error.message
-        == "the job hung, and it was ended in f at a.py:1; stacks: /logs/stacks_1.txt"
-    )
+    assert failure.error.message == sentences.ended_for_hang("in f at a.py:1", STALLED.file)
 
 
 def test_the_one_that_stands_out_among_all_nodes_is_ended_in_place_of_the_suspect() -> None:
-    effects = standing().take(Told(TellHang(1, ends=True, rank=0)))
+    effects = stalled().take(Told(TellHang(1, ends=True, rank=0)))
     assert effects[-1] == SignalWorkers(signal.SIGKILL, (0,))
 
 
 def test_one_is_ended_however_often_that_is_told() -> None:
-    life = standing()
+    life = stalled()
     life.take(Told(TellHang(1, ends=True)))
     assert life.take(Told(TellHang(1, ends=True))) == []
 
 
 def test_a_suspect_that_has_ended_by_itself_is_replaced_by_the_first_that_runs() -> None:
-    life = standing()
+    life = stalled()
     life.state.workers[1].status = exited(1).status
     effects = without_words(life.take(Told(TellHang(1, ends=True))))
     assert effects == [SignalWorkers(signal.SIGKILL, (0,))]
 
 
 def test_nobody_is_ended_who_does_not_stand_still_any_more() -> None:
-    life = standing()
+    life = stalled()
     assert life.take(StallOver(1)) == [Report(WorkersResumed(1))]
     assert life.take(Told(TellHang(1, ends=True))) == []
 
 
 def test_that_they_move_again_is_said_where_the_hang_was() -> None:
-    life = standing()
+    life = stalled()
     life.take(Told(TellHang(1)))
-    assert said(life.take(StallOver(1))) == "the workers of this node are progressing again"
+    assert said(life.take(StallOver(1))) == sentences.RESUMED
     assert life.take(StallOver(1)) == []
 
 
 def test_a_coordinator_that_is_reached_anew_is_told_again() -> None:
-    effects = standing().take(CoordinatorReached())
+    effects = stalled().take(CoordinatorReached())
     assert effects[-1] == Report(WorkersStalled(1, PLACES, 300.0))
     assert Report(WorkersStalled(1, PLACES, 300.0)) not in running().take(CoordinatorReached())
 
 
 def test_once_a_worker_has_ended_those_that_never_spoke_are_looked_at_anew() -> None:
     life = running()
-    silent = replace(STOOD, never_spoke=True, needs_cause=True)
+    silent = replace(STALLED, never_spoke=True, needs_cause=True)
     life.take(silent)
     assert Report(WorkersResumed(1)) in life.take(exited(1, ExitStatus(code=0)))
     (report,) = life.take(silent)
@@ -115,13 +111,13 @@ def test_once_a_worker_has_ended_those_that_never_spoke_are_looked_at_anew() -> 
     assert isinstance(report.message, WorkersStalled)
     assert report.message.has_early_end
     text = said(life.take(Told(TellHang(1))))
-    assert "; rank 1 had ended with exit code 0 2 s before, and may be what they wait for; " in text
+    assert text == sentences.hang_here(STALLED.words, (1,), 2.0, STALLED.file)
 
 
 def test_what_is_about_another_round_or_one_that_stops_is_nothing() -> None:
     assert running().take(StallFound(2, "x")) == []
-    assert stopping().take(STOOD) == []
-    life = standing()
+    assert stopping().take(STALLED) == []
+    life = stalled()
     assert life.take(Told(TellHang(2, ends=True))) == []
 
 
@@ -134,16 +130,14 @@ def test_a_worker_that_misses_a_deadline_is_ended_and_fails_with_its_name() -> N
     life = running()
     missed = DeadlineMissed(1, 1, "the deadline of loading", "in load at a.py:3", "/logs/s.txt")
     effects = life.take(missed)
-    assert said(effects) == (
-        "rank 1: the deadline of loading ran out while it was in load at a.py:3; ending it; "
-        "its stack: /logs/s.txt"
-    )
+    words = sentences.deadline_missed("the deadline of loading", "in load at a.py:3")
+    assert said(effects) == sentences.ending_for_deadline(1, words, "/logs/s.txt")
     assert without_words(effects) == [SignalWorkers(signal.SIGKILL, (1,))]
     (report,) = life.take(exited(1))
     assert isinstance(report, Report)
     assert isinstance(report.message, WorkersFailed)
     (failure,) = report.message.failures
-    assert failure.error.message.startswith("the deadline of loading ran out")
+    assert failure.error.message == words + sentences.its_stack("/logs/s.txt")
 
 
 def test_a_deadline_of_a_worker_that_has_ended_or_of_another_round_is_nothing() -> None:

@@ -10,6 +10,7 @@ from holdfast.core.coordinator_io import CoordinatorEffect, Explain, OperatorAsk
 from holdfast.core.features import commands
 from holdfast.core.features.saving.coordinator import RoundSaves, SaveEnd
 from holdfast.core.membership import NodeGone
+from holdfast.core.policy import sentences
 from holdfast.core.protocol.document import Ledger, NodeLimits
 from holdfast.core.protocol.messages import (
     NodeDraining,
@@ -110,8 +111,8 @@ def test_a_member_with_a_new_connection_is_told_again_and_waited_for() -> None:
     job = draining()
     for node in "abc":
         job.hear(node, SaveHeard(1, True, 7, 1))
-    standing = RoundReport(1, 0, 3, "running")
-    assert steps(job.greet("a", standing)) == {"a": 7}
+    report = RoundReport(1, 0, 3, "running")
+    assert steps(job.greet("a", report)) == {"a": 7}
     job.hear("b", WorkersSaved(1, number=1))
     assert stopped(job.hear("c", WorkersSaved(1, number=1))) == set()
     job.hear("a", SaveHeard(1, True, 7, 1))
@@ -244,7 +245,7 @@ def test_where_nobody_looks_that_is_said_and_it_is_over() -> None:
     job.hear("a", SaveHeard(1, number=1))
     effects = job.hear("b", SaveHeard(1, number=1))
     assert overs(effects) == {"a": False, "b": False}
-    assert any("no worker of this job looks" in one.text for one in explained(effects))
+    assert sentences.save_over("nobody looks", None) in [one.text for one in explained(effects)]
 
 
 def test_a_wait_for_a_common_step_is_given_up_and_a_decided_step_is_not() -> None:
@@ -256,7 +257,7 @@ def test_a_wait_for_a_common_step_is_given_up_and_a_decided_step_is_not() -> Non
         job.hear(node, SaveHeard(1, True, 41, 1))
     effects = job.wake(60.0)
     assert overs(effects) == {}
-    assert any("2 of 2 nodes have not saved yet" in one.text for one in explained(effects))
+    assert sentences.late_save(2, 2) in [one.text for one in explained(effects)]
 
 
 def test_if_somebody_leaves_meanwhile_workers_are_not_asked_twice() -> None:
@@ -276,9 +277,9 @@ def test_if_somebody_leaves_meanwhile_workers_are_not_asked_twice() -> None:
 def test_whoever_takes_over_goes_on_with_what_was_decided() -> None:
     job = running("a", "b")
     again = SavingReport(3, "ada asked all workers to save", 50.0)
-    standing = RoundReport(1, 0, 2, "running", saving=again)
-    assert steps(job.greet("a", standing)) == {"a": None, "b": None}
-    known = replace(standing, group_rank=1, saving=replace(again, step=9))
+    report = RoundReport(1, 0, 2, "running", saving=again)
+    assert steps(job.greet("a", report)) == {"a": None, "b": None}
+    known = replace(report, group_rank=1, saving=replace(again, step=9))
     assert steps(job.greet("b", known)) == {"a": 9, "b": 9}
     for node in "ab":
         effects = job.hear(node, SaveHeard(1, True, 9, 3))

@@ -18,6 +18,7 @@ from holdfast.core.node_io import (
     SignalWorkers,
     Told,
 )
+from holdfast.core.policy import sentences
 from holdfast.core.protocol.messages import (
     FromNode,
     NodeDraining,
@@ -67,7 +68,7 @@ def test_listeners_are_shown_it_and_heard_of_when_all_of_them_wait() -> None:
     shown = [effect for effect in effects if isinstance(effect, ShowSaving)]
     assert shown == [ShowSaving(life.now + 20.0, REASON)]
     assert reports(effects) == []
-    assert "2 workers of this node can save, for up to 20 s" in said(effects)
+    assert said(effects) == sentences.can_save(REASON, 2, 20.0)
     assert reports(life.take(SaveAnswered(1, 0, "waits", 7))) == []
     assert reports(life.take(SaveAnswered(1, 1, "waits", 8))) == [SaveHeard(1, True, 8)]
 

@@ -26,6 +26,7 @@ from msgspec import Struct, field
 
 from holdfast.core.coordinator_hooks import CoordinatorFeature
 from holdfast.core.coordinator_io import CoordinatorEffect, Explain, Tell
+from holdfast.core.policy import sentences
 from holdfast.core.protocol.messages import FromNode, TellHang, WorkersResumed, WorkersStalled
 from holdfast.core.rounds import Round
 
@@ -67,12 +68,19 @@ class Hangs(CoordinatorFeature):
     messages = (WorkersStalled, WorkersResumed)
 
     def heard(self, state: CoordinatorState, node: str, message: FromNode, now: float) -> Effects:
+        assert isinstance(message, WorkersStalled | WorkersResumed), "it has no other"
+        current = state.group.told_round(message.round, node)
+        if current is None:
+            return []
+        stalls = of_round(current)
         if isinstance(message, WorkersStalled):
-            return stalled(state, node, message)
-        assert isinstance(message, WorkersResumed), "it has no other"
-        return resumed(state, node, message)
+            stalls.reports[node] = message
+            return _check(state)
+        if stalls.reports.pop(node, None) is not None:
+            stalls.case = None
+        return []
 
-    def greeted(self, state: CoordinatorState, node: str) -> None:
+    def connected(self, state: CoordinatorState, node: str) -> None:
         """Start over, on a fresh connection (rule 4)."""
         current = state.group.round
         if current is None or current.stalls is None:
@@ -82,7 +90,7 @@ class Hangs(CoordinatorFeature):
             current.stalls.case.told.discard(node)
 
     def after_greeting(self, state: CoordinatorState) -> Effects:
-        return check(state)
+        return _check(state)
 
     def member_succeeded(self, state: CoordinatorState, current: Round) -> Effects:
         """Nodes that never reported a step report their stall again (rule 6). The member may have
@@ -92,26 +100,10 @@ class Hangs(CoordinatorFeature):
             left = {node: one for node, one in stalls.reports.items() if not one.never_spoke}
             if len(left) < len(stalls.reports):
                 stalls.reports, stalls.case = left, None
-        return check(state)
+        return _check(state)
 
 
-def stalled(state: CoordinatorState, node: str, message: WorkersStalled) -> Effects:
-    current = state.group.told_round(message.round, node)
-    if current is None:
-        return []
-    of_round(current).reports[node] = message
-    return check(state)
-
-
-def resumed(state: CoordinatorState, node: str, message: WorkersResumed) -> Effects:
-    current = state.group.told_round(message.round, node)
-    stalls = current.stalls if current is not None else None
-    if stalls is not None and stalls.reports.pop(node, None) is not None:
-        stalls.case = None
-    return []
-
-
-def check(state: CoordinatorState) -> Effects:
+def _check(state: CoordinatorState) -> Effects:
     """Whether all of them are stalled now (rule 1)."""
     current = state.group.round
     if current is None or not current.is_whole or current.stalls is None:
@@ -126,21 +118,41 @@ def check(state: CoordinatorState) -> Effects:
     is_known = _is_cause_known(current, stalls, left, groups)
     if not is_known and any(stalls.reports[node].needs_cause for node in left):
         return []
-    effects = _begin(state, current, left, groups, is_known)
+    said: Effects = []
+    if stalls.case is None or stalls.case.node not in ("", *left):
+        stalls.case = HangCase("")
+        if state.config.oversight.hang == "restart" and (
+            is_known or not any(stalls.reports[node].never_spoke for node in left)
+        ):
+            stalls.case = _with_suspect(stalls, left, groups)
+        said = _announced(state, current, left, groups)
     case = stalls.case
-    assert case is not None, "it has just begun"
     untold = [node for node in left if node not in case.told]
     case.told.update(untold)
     for node in untold:
         ends = node == case.node
-        effects.append(Tell(node, TellHang(current.number, ends, case.rank if ends else None)))
-    return effects
+        said.append(Tell(node, TellHang(current.number, ends, case.rank if ends else None)))
+    return said
 
 
 def _are_enough(current: Round, stalls: RoundStalls) -> bool:
     """By number alone: thousands of nodes come and go, and are not gone through each time."""
     known = len(stalls.reports) + current.seats.succeeded + len(current.done)
     return known >= len(current.seats)
+
+
+def _groups(
+    state: CoordinatorState, stalls: RoundStalls, left: list[str]
+) -> tuple[StackGroup, ...]:
+    """The locations of the workers of all nodes."""
+    from holdfast.core.policy.stacks import WorkerStack, grouped_by, told_location
+
+    return grouped_by(
+        (told_location(location), WorkerStack(rank, state.members[node].name))
+        for node in left
+        for location in stalls.reports[node].locations
+        for rank in location.ranks
+    )
 
 
 def _is_cause_known(
@@ -157,54 +169,28 @@ def _is_cause_known(
     return waiting > 0 and (has_end or odd_one(groups) is not None)
 
 
-def _begin(
-    state: CoordinatorState,
-    current: Round,
-    left: list[str],
-    groups: tuple[StackGroup, ...],
-    is_known: bool,
-) -> Effects:
-    """Choose the worker to end, and print where all are, unless that was done (rules 3 and 5)."""
-    stalls = of_round(current)
-    if stalls.case is not None and stalls.case.node in ("", *left):
-        return []
-    from holdfast.core.policy.stacks import in_words
-
-    ends = state.config.oversight.hang == "restart" and (
-        is_known or not any(stalls.reports[node].never_spoke for node in left)
-    )
-    stalls.case = _case(stalls, left, groups) if ends else HangCase("")
-    if len(left) == 1:
-        return []
-    still_s = min(stalls.reports[node].still_s for node in left)
-    words = f"all workers on {len(left)} nodes have stood still for {still_s:.0f} s"
-    finished = sorted(one.node for one in current.seats.by_node.values() if one.succeeded)
-    ended = ", ".join(state.name_of(node) for node in finished)
-    also = f"; all workers on {ended} had ended with exit code 0" if ended else ""
-    return [Explain(f"the job hangs: {words}: {in_words(groups)}{also}")]
-
-
-def _groups(
-    state: CoordinatorState, stalls: RoundStalls, left: list[str]
-) -> tuple[StackGroup, ...]:
-    """The locations of the workers of all nodes."""
-    from holdfast.core.policy.stacks import WorkerStack, as_told, grouped_by
-
-    return grouped_by(
-        (as_told(place), WorkerStack(rank, state.members[node].name))
-        for node in left
-        for place in stalls.reports[node].places
-        for rank in place.ranks
-    )
-
-
-def _case(stalls: RoundStalls, left: list[str], groups: tuple[StackGroup, ...]) -> HangCase:
+def _with_suspect(stalls: RoundStalls, left: list[str], groups: tuple[StackGroup, ...]) -> HangCase:
     """The node and the rank of the worker to end (rule 3)."""
     from holdfast.core.policy.stacks import odd_one
 
     odd = odd_one(groups)
-    if odd is not None:
-        for node in left:
-            if any(odd.rank in place.ranks for place in stalls.reports[node].places):
-                return HangCase(node, odd.rank)
+    for node in left:
+        if odd is not None and any(
+            odd.rank in location.ranks for location in stalls.reports[node].locations
+        ):
+            return HangCase(node, odd.rank)
     return HangCase(left[0])
+
+
+def _announced(
+    state: CoordinatorState, current: Round, left: list[str], groups: tuple[StackGroup, ...]
+) -> Effects:
+    """Print where all workers of several nodes are (rule 5)."""
+    if len(left) == 1:
+        return []
+    from holdfast.core.policy.stacks import in_words
+
+    stalled_s = min(of_round(current).reports[node].still_s for node in left)
+    finished = sorted(one.node for one in current.seats.by_node.values() if one.succeeded)
+    names = [state.name_of(node) for node in finished]
+    return [Explain(sentences.hang_of_nodes(len(left), stalled_s, in_words(groups), names))]

@@ -52,7 +52,7 @@ from holdfast.core.node_io import (
     WorkersLocated,
     WorkerStuck,
 )
-from holdfast.core.policy import failures
+from holdfast.core.policy import failures, sentences
 from holdfast.core.protocol.messages import (
     StopRound,
     TellHang,
@@ -123,7 +123,7 @@ class NodeHangs(NodeFeature):
             return []
         told = WorkersStalled(
             event.round,
-            event.places,
+            event.locations,
             event.still_s,
             event.never_spoke,
             event.needs_cause,
@@ -150,11 +150,11 @@ class NodeHangs(NodeFeature):
     def _located(self, state: NodeState, event: WorkersLocated) -> Effects:
         if not self._is_locating(state) or event.round != state.last_round:
             return []
-        for place in event.places:
+        for location in event.locations:
             for worker in state.workers.values():
-                if worker.rank in place.ranks:
-                    worker.location = place
-        kept = [Say(f"where each worker was: {event.file}")] if event.file else []
+                if worker.rank in location.ranks:
+                    worker.location = location
+        kept = [Say(sentences.located(event.file))] if event.file else []
         return [*kept, *self._stop(state)]
 
     def _stop(self, state: NodeState) -> Effects:
@@ -177,7 +177,7 @@ class NodeHangs(NodeFeature):
             return []
         said: Effects = []
         if self.now.announced:
-            said.append(Say("the workers of this node are progressing again"))
+            said.append(Say(sentences.RESUMED))
         self.now.stall, self.now.announced = None, False
         return [*said, Report(WorkersResumed(event.round))]
 
@@ -189,8 +189,10 @@ class NodeHangs(NodeFeature):
         effects: Effects = []
         if not self.now.announced:
             self.now.announced = True
-            where = f"; their stacks: {event.file}" if event.file else ""
-            effects.append(Say(f"the job hangs: {event.words}{_who_ended(state, now)}{where}"))
+            ended = [one for one in state.workers.values() if one.ended_early]
+            since_s = now - max((one.ended_at for one in ended), default=now)
+            ranks = [one.rank for one in ended]
+            effects.append(Say(sentences.hang_here(event.words, ranks, since_s, event.file)))
         return effects + (_end_suspect(state, event, message.rank) if message.ends else [])
 
 
@@ -198,17 +200,6 @@ def _running_worker(state: NodeState, event: WorkerStuck | DeadlineMissed) -> Wo
     worker = worker_of(state, event.round, event.local_rank)
     is_running = running_round(state, event.round) is not None
     return worker if worker is not None and worker.status is None and is_running else None
-
-
-def _who_ended(state: NodeState, now: float) -> str:
-    """Workers of this node that had exited well, and which the others may wait for."""
-    ended = [one for one in state.workers.values() if one.ended_early]
-    if not ended:
-        return ""
-    ranks = f"rank{'s' * (len(ended) > 1)} {', '.join(str(one.rank) for one in ended)}"
-    since_s = now - max(one.ended_at for one in ended)
-    how = f"had ended with exit code 0 {since_s:.0f} s before"
-    return f"; {ranks} {how}, and may be what they wait for"
 
 
 def _end_suspect(state: NodeState, event: StallFound, named: int | None) -> Effects:
@@ -219,22 +210,20 @@ def _end_suspect(state: NodeState, event: StallFound, named: int | None) -> Effe
     if not running:
         return []
     rank = next((one for one in (named, event.suspect) if one in running), min(running))
-    where = next((told for told in event.places if rank in told.ranks), None)
-    place, _ = failures.location(where)
-    kept = f"; stacks: {event.file}" if event.file else ""
-    from holdfast.core.policy.kinds import HANG, STANDSTILL
+    where = next((told for told in event.locations if rank in told.ranks), None)
+    location, _ = failures.in_words(where)
+    from holdfast.core.policy.kinds import HANG, STALL
 
-    words = f"the job hung, and it was ended{place and ' '}{place}{kept}"
-    kind = HANG if rank == named else STANDSTILL
+    words = sentences.ended_for_hang(location, event.file)
+    kind = HANG if rank == named else STALL
     state.workers[running[rank]].killed_for = KilledFor(words, kind)
-    said = Say(f"ending rank {rank} for it (--hang restart)")
-    return [said, SignalWorkers(signal.SIGKILL, (running[rank],))]
+    return [Say(sentences.ending_for_hang(rank)), SignalWorkers(signal.SIGKILL, (running[rank],))]
 
 
 def _stuck(state: NodeState, worker: WorkerHere, event: WorkerStuck, now: float) -> Effects:
     """Name a worker that cannot be reached; with a limit it counts as failed, and gets a SIGKILL
     that takes effect once the kernel lets it go (rule 5)."""
-    said = Say(f"rank {worker.rank} (pid {worker.pid}) {event.words}")
+    said = Say(sentences.stuck(worker.rank, worker.pid, event.words))
     if not event.ends:
         return [said]
     from holdfast.core.policy.kinds import STUCK
@@ -250,10 +239,9 @@ def _deadline_missed(worker: WorkerHere, event: DeadlineMissed) -> Effects:
     """End the worker for it; it fails with the deadline's name (rule 6)."""
     from holdfast.core.policy.kinds import DEADLINE, RUN_TIME
 
-    where = f" while it was {event.place}" if event.place else ""
-    missed = f"{event.deadline} ran out{where}"
-    kept = f"; its stack: {event.file}" if event.file else ""
+    missed = sentences.deadline_missed(event.deadline, event.location)
+    words = missed + sentences.its_stack(event.file)
     kind = RUN_TIME if event.is_final else DEADLINE
-    worker.killed_for = KilledFor(f"{missed}{kept}", kind, ends_job=event.is_final)
-    said = Say(f"rank {worker.rank}: {missed}; ending it{kept}")
+    worker.killed_for = KilledFor(words, kind, ends_job=event.is_final)
+    said = Say(sentences.ending_for_deadline(worker.rank, missed, event.file))
     return [said, SignalWorkers(signal.SIGKILL, (event.local_rank,))]

@@ -46,6 +46,7 @@ from holdfast.core.coordinator_io import (
     OperatorAsked,
     Tell,
 )
+from holdfast.core.policy import sentences
 from holdfast.core.protocol.bounds import cut
 from holdfast.core.protocol.messages import (
     FromNode,
@@ -67,11 +68,6 @@ Effects = list[CoordinatorEffect]
 SaveResult = Literal["saved", "nobody looks", "given up"]
 EPOCH_BITS = 16
 """A coordinator numbers fewer saves of one round than this many bits can count."""
-ENDS: dict[SaveResult, str] = {
-    "saved": "all workers that ask have saved",
-    "nobody looks": "nobody saves: no worker of this job looks at holdfast.draining()",
-    "given up": "nobody saves: not all workers asked, or came to a common step, in time",
-}
 
 
 class Save(Struct):
@@ -139,13 +135,36 @@ class Saving(CoordinatorFeature):
     messages = (SaveHeard, WorkersSaved)
 
     def heard(self, state: CoordinatorState, node: str, message: FromNode, now: float) -> Effects:
+        assert isinstance(message, SaveHeard | WorkersSaved), "it has no other"
+        current = state.group.told_round(message.round, node)
+        if current is None or not current.is_running:
+            return []
+        if isinstance(message, WorkersSaved) and message.left:
+            of_round(current).left[node] = None
+        save = save_under_way(current)
+        if save is None or message.number != save.number:
+            return []
         if isinstance(message, SaveHeard):
-            return heard(state, node, message, now)
-        assert isinstance(message, WorkersSaved), "it has no other"
-        return saved(state, node, message)
+            return _steps_known(current, save, node, message, now)
+        save.unsaved.discard(node)
+        return []
 
     def check(self, state: CoordinatorState, now: float) -> Effects:
-        return check(state, now)
+        """Where the round goes on: whether the save is over (rule 6)."""
+        current = state.group.round
+        if current is None or not current.is_running:
+            return []
+        save = save_under_way(current)
+        if save is None or save.leaves:
+            return []
+        if _all_have_heard(current, save) and not save.unsaved:
+            return _conclude(current, save, "saved" if save.listened else "nobody looks")
+        if now < save.until or save.is_late or current.seats.unreported:
+            return []
+        if save.step is None:
+            return _conclude(current, save, "given up")
+        save.is_late = True
+        return [Explain(sentences.late_save(len(save.unsaved), len(current.seats)))]
 
     def reported(
         self, state: CoordinatorState, node: str, report: RoundReport, now: float
@@ -155,7 +174,15 @@ class Saving(CoordinatorFeature):
             return []
         if report.condition == "left":
             of_round(current).left[node] = None
-        return [*_reported(state, current, report, now), *_tell_again(current, node, now)]
+        if not current.is_running:
+            return []
+        effects = _saves_reported(state, current, report, now)
+        save = save_under_way(current)
+        if save is not None:
+            # Messages on the old connection may be lost in either direction.
+            save.unheard.add(node)
+            effects.append(Tell(node, _save_now(current, save, now)))
+        return effects
 
     def member_gone(self, current: Round, node: str) -> None:
         save = save_under_way(current)
@@ -187,7 +214,7 @@ class Saving(CoordinatorFeature):
         save.leaves = False
         if save.step is None:
             save.until = now
-        return check(state, now)
+        return self.check(state, now)
 
     def may_end(self, current: Round, now: float) -> bool:
         return is_over(current, now)
@@ -205,8 +232,7 @@ class Saving(CoordinatorFeature):
         node = next((node for node in left if current.seats.is_present(node)), None)
         if node is None:
             return []
-        what = "has no worker left in the round: they were asked to save, and have ended"
-        return end_for(state, current, "drain", (state.name_of(node), what), now)
+        return end_for(state, current, "drain", (state.name_of(node), sentences.ALL_LEFT), now)
 
 
 def begin(
@@ -246,43 +272,23 @@ def request(state: CoordinatorState, current: Round, event: OperatorAsked, now: 
     saves = of_round(current)
     number = saves.count = _next_number(state, current)
     until = state.deadlines["save"] = now + event.within_s
-    reason, present = f"{event.by} asked all workers to save", set(current.seats.present())
+    reason, present = sentences.save_asked(event.by), set(current.seats.present())
     saves.current = Save(reason, until, present, number=number, leaves=False, requested=True)
     return _tell_all(current, saves.current, now)
-
-
-def check(state: CoordinatorState, now: float) -> Effects:
-    """Where the round goes on: whether the save is over (rule 6)."""
-    current = state.group.round
-    if current is None or not current.is_running:
-        return []
-    save = save_under_way(current)
-    if save is None or save.leaves:
-        return []
-    if _all_have_heard(current, save) and not save.unsaved:
-        return _conclude(current, save, "saved" if save.listened else "nobody looks")
-    if now < save.until or save.is_late or current.seats.unreported:
-        return []
-    if save.step is None:
-        return _conclude(current, save, "given up")
-    save.is_late = True
-    nodes = len(save.unsaved)
-    return [Explain(f"{nodes} of {len(current.seats)} nodes have not saved yet; they still may")]
 
 
 def _conclude(current: Round, save: Save, result: SaveResult) -> Effects:
     saves = of_round(current)
     saves.current, saves.ended = None, SaveEnd(save.number, result, save.step)
-    at = f", at step {save.step}" if save.step is not None else ""
     over = SaveOver(current.number, save.number, result == "saved")
     told: Effects = [Tell(node, over) for node in current.seats.present()]
-    return [*told, Explain(ENDS[result] + at)]
+    return [*told, Explain(sentences.save_over(result, save.step))]
 
 
-def _reported(state: CoordinatorState, current: Round, report: RoundReport, now: float) -> Effects:
+def _saves_reported(
+    state: CoordinatorState, current: Round, report: RoundReport, now: float
+) -> Effects:
     """A node of the round reports its saves."""
-    if not current.is_running:
-        return []
     saves, told = of_round(current), report.saving
     saves.count = max(saves.count, report.saved, told.number if told is not None else 0)
     effects: Effects = []
@@ -324,21 +330,8 @@ def _take_up(current: Round, told: SavingReport, now: float) -> Effects:
     return []
 
 
-def _tell_again(current: Round, node: str, now: float) -> Effects:
-    """A member has a new connection: messages on the old one may be lost in either direction."""
-    save = save_under_way(current)
-    if save is None or not current.is_running:
-        return []
-    save.unheard.add(node)
-    return [Tell(node, _save_now(current, save, now))]
-
-
-def heard(state: CoordinatorState, node: str, message: SaveHeard, now: float) -> Effects:
+def _steps_known(current: Round, save: Save, node: str, message: SaveHeard, now: float) -> Effects:
     """Once all have reported their steps, announce the step at which they save."""
-    current = state.group.told_round(message.round, node)
-    save = save_under_way(current) if current is not None and current.is_running else None
-    if current is None or save is None or message.number != save.number:
-        return []
     save.unheard.discard(node)
     (save.unasked.add if message.unasked else save.unasked.discard)(node)
     if message.listening:
@@ -354,17 +347,6 @@ def heard(state: CoordinatorState, node: str, message: SaveHeard, now: float) ->
         return []  # Rule 6: they are about to ask, for the others are in step with them.
     save.step = save.furthest
     return _tell_all(current, save, now)
-
-
-def saved(state: CoordinatorState, node: str, message: WorkersSaved) -> Effects:
-    current = state.group.told_round(message.round, node)
-    if current is not None and current.is_running:
-        save = save_under_way(current)
-        if save is not None and save.number == message.number:
-            save.unsaved.discard(node)
-        if message.left:
-            of_round(current).left[node] = None
-    return []
 
 
 def is_over(current: Round, now: float) -> bool:

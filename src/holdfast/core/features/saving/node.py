@@ -44,6 +44,7 @@ from holdfast.core.node_io import (
     ShowSaving,
     SignalWorkers,
 )
+from holdfast.core.policy import sentences
 from holdfast.core.protocol.bounds import NUMBER_MOST
 from holdfast.core.protocol.messages import (
     SaveHeard,
@@ -116,7 +117,7 @@ class NodeSaving(NodeFeature):
     def worker_exited(self, state: NodeState, worker: WorkerHere) -> Effects:
         return self._reports(state)
 
-    def in_greeting(self, state: NodeState, now: float) -> dict[str, Any]:
+    def in_report(self, state: NodeState, now: float) -> dict[str, Any]:
         """The present save: a coordinator that takes over continues it."""
         saving, report = self.now, None
         if saving is not None and running_round(state, state.last_round) is not None:
@@ -191,10 +192,8 @@ class NodeSaving(NodeFeature):
         listeners = len(self._listeners(state))
         if not listeners:
             return []
-        whom = "1 worker" if listeners == 1 else f"{listeners} workers"
         reason = on_itself(message.reason, message.about, state.name)
-        within = f"{round(message.within_s, 1):g} s"
-        return [Say(f"{reason}; {whom} of this node can save, for up to {within}")]
+        return [Say(sentences.can_save(reason, listeners, message.within_s))]
 
     def _answered(self, state: NodeState, event: SaveAnswered) -> Effects:
         """A worker listens, waits, was told, has saved or goes on."""
