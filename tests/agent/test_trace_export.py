@@ -9,7 +9,7 @@ from pathlib import Path
 
 from holdfast.agent.trace_export import TraceExport, _without_secrets
 from holdfast.core.policy.config import JobConfig, Program
-from holdfast.observe.journal import SCHEMA, Journal, JournalHeader
+from holdfast.observe.journal import SCHEMA, ClockPair, Journal, JournalHeader
 
 
 class Lane:
@@ -23,9 +23,8 @@ class Lane:
 
 
 def test_what_others_packages_raise_is_told_once_and_nothing_is_tried_after_it() -> None:
-    header = JournalHeader(
-        SCHEMA, "job", "node", "host", "", JobConfig("job", Program("command", "train"))
-    )
+    config = JobConfig("job", Program("command", "train"))
+    header = JournalHeader(SCHEMA, "job", "node", "host", "", config, ClockPair(0.0, 0.0))
     lane, calls = Lane(), []
     traces = TraceExport(Journal(None, header), lane, lambda _: None)  # type: ignore[arg-type]
     lane.work.clear()

@@ -57,6 +57,8 @@ def test_workers_are_in_the_order_of_ranks_until_another_is_wanted() -> None:
     assert (view.sort, ranks(page)) == ("slowest", [1, 0])
     assert "! 1 slow" in page
     assert "sort: slowest" in page
+    view.press("r")
+    assert ranks(render(Overview(JOB, RANKS), view, 80, 24)) == [0, 1]
     view.press("s" * (len(SORTS) - 1))
     assert view.sort == "rank"
 
@@ -81,7 +83,20 @@ def test_the_last_page_is_full() -> None:
     assert ranks(render(MANY, view, 80, 24))[0] == 0
 
 
-def test_q_ends_it() -> None:
+def test_only_the_workers_with_some_words_are_shown() -> None:
     view = TopView()
-    view.press("xq")
+    view.press("/19x\x7f")
+    assert "/ 19_" in render(MANY, view, 80, 24)
+    view.press("\r")
+    assert not view.is_typing
+    assert ranks(render(MANY, view, 80, 40))[:2] == [19, 90], "by its pid, 190, too"
+    view.press("/\x1b")
+    assert len(ranks(render(MANY, view, 80, 400))) == 200
+
+
+def test_q_ends_it_but_not_within_words() -> None:
+    view = TopView()
+    view.press("/q")
+    assert not view.is_over
+    view.press("\rq")
     assert view.is_over

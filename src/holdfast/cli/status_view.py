@@ -33,11 +33,23 @@ ALARM = "!"
 """The prefix of a line that needs attention; in colour it is amber."""
 
 
-NODE_COLUMNS = ("node", "ranks", "is", "step", "steps/s", "last", "heard", "cpu", "memory")
-RANK_COLUMNS = (
-    *("rank", "node", "is", "step", "last", "steps/s", "phase", "cpu", "memory", "pid"),
-)
-"""The most important first: where there is no room, the last ones are left out."""
+class Column(Struct, frozen=True):
+    """One column of a table; without room, the one with the highest number is left out first."""
+
+    name: str
+    spare: int = 0
+
+
+NODE_COLUMNS = tuple(
+    Column(*each)
+    for each in (("node",), ("ranks",), ("is",), ("step",), ("steps/s", 1), ("last", 2),
+                 ("cpu", 4), ("memory", 5), ("heard", 3))
+)  # fmt: skip
+RANK_COLUMNS = tuple(
+    Column(*each)
+    for each in (("rank",), ("node", 1), ("pid", 6), ("is",), ("step",), ("steps/s", 2), ("last",),
+                 ("phase", 3), ("cpu", 4), ("memory", 5))
+)  # fmt: skip
 
 
 class TableRow(Struct, frozen=True):
@@ -183,9 +195,9 @@ def _node_row(node: NodeOverview, seen: Overview) -> TableRow:
         f"{max(steps):,}" if steps else "",
         rate(paces[len(paces) // 2]) if paces else "",
         f"{length(max(ages))} ago" if ages else "",
-        f"{length(node.heard_s)} ago" if node.heard_s else "",
         f"{sum(cpus):.1f}" if cpus else "",
         size(sum(memory)) if memory else "",
+        f"{length(node.heard_s)} ago" if node.heard_s else "",
     )
     is_late = seen.job.stage == "running" and is_overdue(max(ages, default=None), seen.usual_rate)
     return TableRow(cells, is_late or node.condition == "silent")
@@ -212,14 +224,14 @@ def rank_row(node: str, one: RankOverview, seen: Overview, middle: float | None)
     cells = (
         f"{one.rank}{' slow' if is_slow else ''}",
         node,
+        str(one.pid),
         one.state,
         "" if one.step is None else f"{one.step:,}",
-        "" if one.step_age_s is None else f"{length(one.step_age_s)} ago",
         "" if pace is None else rate(pace),
+        "" if one.step_age_s is None else f"{length(one.step_age_s)} ago",
         clean(one.phase),
         "" if one.cpu is None else f"{one.cpu:.1f}",
         "" if one.memory_bytes is None else size(one.memory_bytes),
-        str(one.pid),
     )
     return TableRow(cells, is_late or is_slow)
 
@@ -229,14 +241,19 @@ def line(event: StoryEvent, words: str = "") -> str:
     return f"{time.strftime('%H:%M:%S', time.localtime(event.at))}  {clean(words or event.words)}"
 
 
-def render_table(columns: Sequence[str], rows: Sequence[TableRow], width: int) -> list[str]:
-    """A heading and the rows, without empty columns, and without the last ones where it is too
-    wide."""
-    cells = [tuple(columns), *(tuple(map(clean, row.cells)) for row in rows)]
+def render_table(columns: Sequence[Column], rows: Sequence[TableRow], width: int) -> list[str]:
+    """A heading and the rows; empty columns are left out, and where it is too wide, the least
+    important ones."""
+    cells = [
+        tuple(column.name for column in columns),
+        *(tuple(map(clean, row.cells)) for row in rows),
+    ]
     widths = [max(len(each[k]) for each in cells) for k in range(len(columns))]
     shown = [k for k in range(len(columns)) if k == 0 or any(each[k] for each in cells[1:])]
-    while len(shown) > 1 and sum(widths[k] + 2 for k in shown) > width:
-        shown.pop()
+    for k in sorted(shown, key=lambda k: -columns[k].spare):
+        if sum(widths[each] + 2 for each in shown) <= width or not columns[k].spare:
+            break
+        shown.remove(k)
     marks = [" ", *(ALARM if row.is_alarm else " " for row in rows)]
     return [
         f"{mark} " + "  ".join(each[k].ljust(widths[k]) for k in shown).rstrip()

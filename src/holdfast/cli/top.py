@@ -27,7 +27,7 @@ from holdfast.cli.status_view import (
     render_table,
 )
 from holdfast.cli.verbs import verb
-from holdfast.core.protocol.bounds import one_line_each
+from holdfast.core.protocol.bounds import clean, one_line_each
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.requests import RankOverview
 from holdfast.observe.report_text import told_shortly
@@ -37,8 +37,8 @@ PARSER = job_parser(
     "Show a job's status live, with every worker. Those with less than half of the middle one's "
     'steps a second are marked "slow"; those that have made no step for longer than usual are '
     "marked, too.\n\n"
-    "Keys: s sorts by the next column, arrows and page keys scroll, q ends it. The job does not "
-    "notice.",
+    "Keys: s sorts by the next column, r the other way round, / shows only the workers whose line "
+    "has some words, arrows and page keys scroll, q ends it. The job does not notice.",
 )
 REDRAW_S = 1.0
 EVENTS_SHOWN = 3
@@ -58,7 +58,7 @@ SORTS: dict[str, Callable[[Worker], tuple[object, int]]] = {
 KEYS = {
     "\x1b[A": "up", "k": "up", "\x1b[B": "down", "j": "down", "\x1b[5~": "page up",
     "\x1b[6~": "page down", " ": "page down", "\x1b[H": "top", "g": "top", "\x1b[F": "bottom",
-    "G": "bottom", "s": "sort", "q": "quit", "\x03": "quit",
+    "G": "bottom", "s": "sort", "r": "reverse", "/": "filter", "q": "quit", "\x03": "quit",
 }  # fmt: skip
 
 
@@ -66,6 +66,11 @@ class TopView(Struct):
     """The reader's choices."""
 
     sort: str = "rank"
+    is_reversed: bool = False
+    words: str = ""
+    """Only workers whose line contains this."""
+    is_typing: bool = False
+    """The filter is being typed."""
     first: int = 0
     """The index of the first shown worker."""
     is_over: bool = False
@@ -75,7 +80,19 @@ class TopView(Struct):
         while keys:
             key = next((each for each in KEYS if keys.startswith(each)), keys[0])
             keys = keys[len(key) :]
-            self._do(KEYS.get(key, ""), page)
+            if self.is_typing:
+                self._type(key)
+            else:
+                self._do(KEYS.get(key, ""), page)
+
+    def _type(self, key: str) -> None:
+        if key in ("\r", "\n", "\x1b"):
+            self.is_typing = False
+            self.words = "" if key == "\x1b" else self.words
+        elif key in ("\x7f", "\b"):
+            self.words = self.words[:-1]
+        elif key.isprintable():
+            self.words, self.first = self.words + key, 0
 
     def _do(self, what: str, page: int) -> None:
         names = list(SORTS)
@@ -85,6 +102,10 @@ class TopView(Struct):
                 self.is_over = True
             case "sort":
                 self.sort = names[(names.index(self.sort) + 1) % len(names)]
+            case "reverse":
+                self.is_reversed = not self.is_reversed
+            case "filter":
+                self.is_typing, self.words = True, ""
             case "top" | "bottom":
                 self.first = 0 if what == "top" else sys.maxsize
             case "up" | "down" | "page up" | "page down":
@@ -111,14 +132,20 @@ def render(seen: Overview, view: TopView, columns: int, rows: int) -> str:
 def _workers(seen: Overview, view: TopView, columns: int) -> list[str]:
     paces = sorted(one.steps_per_s for _, one in seen.workers() if one.steps_per_s is not None)
     middle = paces[len(paces) // 2] if paces else None
-    workers = sorted(seen.workers(), key=SORTS[view.sort])
+    workers = sorted(seen.workers(), key=SORTS[view.sort], reverse=view.is_reversed)
     rows = [rank_row(node, one, seen, middle) for node, one in workers]
+    wanted = view.words.lower()
+    rows = [row for row in rows if wanted in " ".join(row.cells).lower()]
     return render_table(RANK_COLUMNS, rows, columns)
 
 
 def _footer(view: TopView, shown: int, count: int) -> str:
+    if view.is_typing:
+        return f"  / {clean(view.words)}_"
+    order = f"sort: {view.sort}{' (reversed)' if view.is_reversed else ''}"
     some = f", {count - shown} more" if shown < count else ""
-    return f"  {shown} of {count} workers{some} | s sort: {view.sort} | q quit"
+    only = f", only {clean(view.words)!r}" if view.words else ""
+    return f"  {shown} of {count} workers{some}{only} | s {order} | / filter | q quit"
 
 
 @verb(PARSER)

@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from holdfast.core.policy.stragglers import slow_ones
+from holdfast.core.policy.worker_progress import slow_ones
 from holdfast.core.protocol.model import Outcome
 from holdfast.core.protocol.requests import (
     JobTold,

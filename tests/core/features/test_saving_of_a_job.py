@@ -8,7 +8,7 @@ from tests.core.coordinator.coordinated_job import Job, failure, running, told
 from holdfast.core import coordinator
 from holdfast.core.coordinator_io import CoordinatorEffect, Explain, OperatorAsked, Write
 from holdfast.core.features import commands
-from holdfast.core.features.saving.coordinator import RoundSaves, SaveEnd
+from holdfast.core.features.saving import RoundSaves, SaveEnd
 from holdfast.core.membership import NodeGone
 from holdfast.core.policy import sentences
 from holdfast.core.protocol.document import Ledger, NodeLimits
@@ -39,7 +39,7 @@ def saves_of(job: Job) -> RoundSaves:
 
 
 def steps(effects: list[CoordinatorEffect]) -> dict[str, int | None]:
-    """Who is told to save, and where."""
+    """The nodes that are told to save, and at which step."""
     words = told(effects)
     return {node: word.step for node, word in words.items() if isinstance(word, SaveNow)}
 
@@ -92,7 +92,7 @@ def test_the_wait_is_over_when_the_time_is() -> None:
     assert stopped(job.wake(0.1)) == {"a", "b", "c"}
 
 
-def test_whoever_can_wait_least_decides_how_long() -> None:
+def test_the_node_that_can_wait_least_decides_how_long() -> None:
     job = draining()
     job.now += 2.0
     words = told(job.hear("c", NodeDraining(WHY, 5.0)))
@@ -126,7 +126,7 @@ def test_a_step_that_is_decided_does_not_change() -> None:
     assert job.hear("a", SaveHeard(1, True, 99, 1)) == []
 
 
-def test_whoever_stops_its_workers_already_is_not_waited_for() -> None:
+def test_a_node_that_stops_its_workers_already_is_not_waited_for() -> None:
     job = running("a", "b", "c", at_most=3)
     job.state.config = replace(job.state.config, min_nodes=2)
     words = told(job.hear("b", NodeDraining(WHY, at_once=True)))
@@ -165,8 +165,9 @@ def test_who_has_left_ends_the_round_where_nobody_saves_or_leaves_any_more() -> 
     job = running("a", "b")
     effects = job.hear("a", WorkersSaved(1, True, 1))
     assert stopped(effects) == {"a", "b"}
-    assert isinstance(told(effects)["b"], StopRound)
-    assert "have ended" in told(effects)["b"].reason
+    stop = told(effects)["b"]
+    assert isinstance(stop, StopRound)
+    assert stop.reason == f"host-a {sentences.ALL_LEFT}"
 
 
 def test_who_has_left_waits_while_others_save() -> None:
@@ -199,7 +200,7 @@ WANTED = OperatorAsked("save", "ada on desk", within_s=60.0)
 
 
 def overs(effects: list[CoordinatorEffect]) -> dict[str, bool]:
-    """Who is told that it is over, and whether all have saved."""
+    """The nodes that are told that it is over, and whether all have saved."""
     words = told(effects)
     return {node: word.saved for node, word in words.items() if isinstance(word, SaveOver)}
 
@@ -220,8 +221,9 @@ def test_all_save_at_one_step_on_request_and_the_round_goes_on() -> None:
     assert job.state.group.round.is_whole
     assert saves_of(job).ended == SaveEnd(1, "saved", 42)
     job.take(WANTED)
-    assert saves_of(job).current is not None
-    assert saves_of(job).current.number == 2
+    save = saves_of(job).current
+    assert save is not None
+    assert save.number == 2
 
 
 def test_what_is_said_of_an_earlier_time_does_not_count() -> None:
@@ -274,7 +276,7 @@ def test_if_somebody_leaves_meanwhile_workers_are_not_asked_twice() -> None:
     assert stopped(job.hear("b", WorkersSaved(1, number=1))) == {"a", "b"}
 
 
-def test_whoever_takes_over_goes_on_with_what_was_decided() -> None:
+def test_a_coordinator_that_takes_over_goes_on_with_what_was_decided() -> None:
     job = running("a", "b")
     again = SavingReport(3, "ada asked all workers to save", 50.0)
     report = RoundReport(1, 0, 2, "running", saving=again)
@@ -450,7 +452,7 @@ def test_without_time_to_save_a_round_ends_at_once() -> None:
     assert stopped(job.take(RESTART)) == {"a", "b"}
 
 
-def test_whoever_takes_over_ends_the_round_for_the_restart_once_all_have_saved() -> None:
+def test_a_coordinator_that_takes_over_ends_the_round_for_the_restart_once_all_have_saved() -> None:
     job = running("a", "b")
     writes = [one for one in job.take(RESTART) if isinstance(one, Write)]
     state = coordinator.take_over(job.state.config, Term(1, 2), writes[-1].ledger, job.now, 10.0)

@@ -6,7 +6,7 @@ import signal
 
 from msgspec.structs import replace
 
-from holdfast.core.features.saving.node import NodeSaving
+from holdfast.core.features.saving import NodeSaving
 from holdfast.core.node import Contact, has_succeeded
 from holdfast.core.node_io import (
     HideSaving,
@@ -32,7 +32,7 @@ from holdfast.core.protocol.messages import (
 )
 from holdfast.core.protocol.model import ExitStatus
 
-from ...node.agent_life import Life, exited, member, running, said
+from ..node.agent_life import Life, exited, member, running, said
 
 ENDED_WELL = ExitStatus(code=0)
 REASON = "b is leaving: SIGTERM was sent to its agent"

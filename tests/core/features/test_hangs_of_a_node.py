@@ -28,7 +28,7 @@ from holdfast.core.protocol.messages import (
 )
 from holdfast.core.protocol.model import ExitStatus
 
-from ...node.agent_life import Life, exited, running, said, stopping, without_words
+from ..node.agent_life import Life, exited, running, said, stopping, without_words
 
 PLACES = (FrameGroup((0,), "all_reduce", "a.py:9"), FrameGroup((1,), "f", "a.py:1"))
 STALLED = StallFound(1, "all workers are stalled", "/logs/stacks_1.txt", 1, PLACES, 300.0)
@@ -103,7 +103,7 @@ def test_a_coordinator_that_is_reached_anew_is_told_again() -> None:
 
 def test_once_a_worker_has_ended_those_that_never_spoke_are_looked_at_anew() -> None:
     life = running()
-    silent = replace(STALLED, never_spoke=True, needs_cause=True)
+    silent = replace(STALLED, never_reported=True, needs_cause=True)
     life.take(silent)
     assert Report(WorkersResumed(1)) in life.take(exited(1, ExitStatus(code=0)))
     (report,) = life.take(silent)

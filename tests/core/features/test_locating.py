@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from holdfast.core.features.hangs.node import LOCATE_TIMER
+from holdfast.core.features.hangs import LOCATE_TIMER
 from holdfast.core.node_io import (
     AllGone,
     EndpointReserved,
@@ -17,7 +17,7 @@ from holdfast.core.node_io import (
 )
 from holdfast.core.protocol.messages import FrameGroup, RoundStopped, StopRound
 
-from ...node.agent_life import PORT, TERMINATED, Life, exited, running
+from ..node.agent_life import PORT, TERMINATED, Life, exited, running
 
 LOCK = FrameGroup((1,), "takes_a_lock", "train.py:9")
 BACKWARD = FrameGroup((0,), "backward", "train.py:5")

@@ -26,7 +26,7 @@ def hanging(*nodes: str, hang: str = "restart") -> Job:
 
 
 def told_of(effects: list[CoordinatorEffect]) -> dict[str, bool]:
-    """Who was told of a hang, and whether to end a worker."""
+    """The nodes that were told of a hang, and whether to end a worker."""
     return {
         effect.node: effect.message.ends
         for effect in effects
@@ -125,12 +125,12 @@ def test_without_one_that_stands_out_the_first_node_ends_one() -> None:
 
 def test_a_job_that_never_said_how_far_it_is_is_told_of_and_not_restarted() -> None:
     job = hanging("a", "b")
-    job.hear("a", WorkersStalled(1, never_spoke=True))
+    job.hear("a", WorkersStalled(1, never_reported=True))
     assert told_of(job.hear("b", WorkersStalled(1))) == {"a": False, "b": False}
 
 
-def silent(stood: WorkersStalled, **more: bool) -> WorkersStalled:
-    return replace(stood, never_spoke=True, needs_cause=True, **more)
+def silent(stalled: WorkersStalled, **more: bool) -> WorkersStalled:
+    return replace(stalled, never_reported=True, needs_cause=True, **more)
 
 
 def test_workers_that_never_spoke_count_soon_where_one_is_in_no_collective() -> None:
