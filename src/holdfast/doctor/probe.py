@@ -33,8 +33,7 @@ from msgspec.structs import replace
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.bounds import Count, Port, cut
 from holdfast.doctor import group, page, reading
-from holdfast.doctor.facts import Few, Short, Wanted
-from holdfast.doctor.findings import Finding
+from holdfast.doctor.facts import Few, Finding, Short, Wanted
 from holdfast.doctor.group import DialResult, Examined
 from holdfast.elastic.rendezvous.membership import Membership, Seat
 from holdfast.elastic.rendezvous.store import CoordinatorStore, StoreError, StoreTimeoutError
