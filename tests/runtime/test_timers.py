@@ -32,7 +32,8 @@ def test_a_timer_may_set_itself_again_when_it_fires() -> None:
 
 
 def test_none_fires_that_was_cancelled() -> None:
-    clock, fired = ManualClock(), []
+    clock = ManualClock()
+    fired: list[str] = []
     timers = Timers(clock, fired.append)
     timers.set("look", 1.0)
     timers.cancel()

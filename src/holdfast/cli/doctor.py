@@ -28,8 +28,7 @@ from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.bounds import one_line_each
 from holdfast.core.protocol.errors import HoldfastError, UsageError
 from holdfast.doctor import machine, page, reading
-from holdfast.doctor.facts import Wanted
-from holdfast.doctor.findings import Finding, most_serious_first
+from holdfast.doctor.facts import Finding, Wanted, most_serious_first
 from holdfast.doctor.group import Examined
 from holdfast.engine.secrets import Secrets
 
