@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tools.simulator.timeline import ManualClock
 
-from holdfast.runtime.timers import Timers
+from holdfast.runtime.loop import Timers
 
 
 def test_a_timer_that_is_set_again_fires_once_when_the_last_one_said() -> None:
