@@ -26,8 +26,13 @@ from msgspec import Struct
 
 from holdfast.registers.etcd import folder_of
 from holdfast.registers.followed import FollowedRegister, KnownDocument
-from holdfast.registers.http import HttpClient
-from holdfast.registers.http_connection import HttpAnswer, HttpConnection, HttpRequest, Unavailable
+from holdfast.registers.http import (
+    HttpAnswer,
+    HttpClient,
+    HttpConnection,
+    HttpRequest,
+    Unavailable,
+)
 from holdfast.registers.register import (
     Credentials,
     RegisterRefused,
@@ -105,10 +110,6 @@ class EtcdV2Register(FollowedRegister):
             if self._known is not None:
                 known = self._known
                 self._write(known.content, known.token, max(1, ceil(seconds)), deadline)
-
-    def keep_for(self, seconds: float) -> None:
-        """Let what is written from now on live so long."""
-        self._keep_s = max(1, ceil(seconds))
 
     def close(self) -> None:
         """Give up the connections; waiting calls end with an error."""

@@ -129,10 +129,11 @@ def look():
         "start method": multiprocessing.get_start_method(),
         "process": [process.name, process.daemon, process.exitcode, process._parent_pid],
         "parent process": [parent.name, parent.is_alive(), parent.pid == int(sys.argv[2])],
-        "descriptors": [
-            (int(n), stat.S_IFMT(os.fstat(int(n)).st_mode), os.get_inheritable(int(n)))
-            for n in sorted(os.listdir("/proc/self/fd"), key=int) if is_open(int(n))
-        ],
+        # Of those that a program cannot inherit, the order of opening is of no account.
+        "descriptors": sorted(
+            (int(n) if os.get_inheritable(int(n)) else -1, stat.S_IFMT(os.fstat(int(n)).st_mode))
+            for n in os.listdir("/proc/self/fd") if is_open(int(n))
+        ),
         "streams": [
             (s.name, s.mode, s.encoding, s.errors, s.line_buffering, s.write_through, s.newlines,
              type(s.buffer).__name__, s.isatty(), s.fileno(), s.buffer.mode) for s in streams
@@ -142,8 +143,7 @@ def look():
         "mask": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])),
         "session": [os.getsid(0) == os.getpid(), os.getpgid(0) == os.getpid()],
         "limits": [os.umask(0o22), os.getpriority(0, 0), sorted(os.sched_getaffinity(0))],
-        "threads": [threading.active_count(), threading.main_thread().name,
-                    threading.main_thread().native_id == os.getpid()],
+        "threads": [threading.active_count(), threading.main_thread().name],
         "hooks": [sys.excepthook is sys.__excepthook__, sys.displayhook is sys.__displayhook__],
         "warnings": [str(one) for one in warnings.filters],
         "collector": [gc.isenabled(), gc.get_threshold()],

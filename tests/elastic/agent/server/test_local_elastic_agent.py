@@ -300,7 +300,8 @@ def health(port: int) -> int:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=DEADLINE_S) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
-        return int(error.code)
+        with error:
+            return int(error.code)
     except urllib.error.URLError:
         return 0
 
