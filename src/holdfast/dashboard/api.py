@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
 from typing import Literal, get_args
 
@@ -11,7 +10,6 @@ from msgspec import Struct
 
 from holdfast.core.policy.sentences import between
 from holdfast.core.policy.stacks import (
-    StackFrame,
     StackGroup,
     WorkerStack,
     grouped,
@@ -26,7 +24,6 @@ from holdfast.core.protocol.requests import (
     ScaleWanted,
     StacksAsked,
     StacksTold,
-    StackTold,
     StopWanted,
 )
 from holdfast.dashboard.auth import SAFE_HEADERS
@@ -142,7 +139,7 @@ def _give_stacks(ranks: frozenset[int], reply: HttpReply, answers: AwaitedRespon
         reply(text_response(503, answers.problem))
         return
     stacks = [
-        WorkerStack(one.rank, node, tuple(_frames(one)), one.kernel)
+        WorkerStack(one.rank, node, one.frames, one.kernel)
         for node, told in answers.by_node.items()
         if isinstance(told, StacksTold)
         for one in told.stacks
@@ -153,10 +150,6 @@ def _give_stacks(ranks: frozenset[int], reply: HttpReply, answers: AwaitedRespon
         words = f"these nodes did not answer: {', '.join(answers.missing[:8])}"
     groups = sorted(grouped(stacks), key=lambda group: len(group.stacks))
     reply(answer({"groups": [_group(one) for one in groups], "words": words}))
-
-
-def _frames(told: StackTold) -> Iterable[StackFrame]:
-    return (StackFrame(one.file, one.line, one.function) for one in told.frames)
 
 
 def _group(group: StackGroup) -> StackGroupShown:

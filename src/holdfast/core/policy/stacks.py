@@ -29,6 +29,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from holdfast.core.protocol.messages import FrameGroup
+from holdfast.core.protocol.model import StackFrame as StackFrame
 
 FRAMES_MOST = 100
 """More than `faulthandler` writes of one thread."""
@@ -87,14 +88,6 @@ _HOMES = (
 _PASSED_ON = re.compile(r"/torch/(?:distributed/|_ops\.py$|utils/_contextlib\.py$)")
 """Frames between a hidden wait and the wait itself, beside the standard library's."""
 _HIDDEN = frozenset(home.shown for home in _HOMES if home.collective)
-
-
-class StackFrame(Struct, frozen=True):
-    """One line of a stack."""
-
-    file: str
-    line: int
-    function: str
 
 
 class WorkerStack(Struct, frozen=True):
