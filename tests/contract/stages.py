@@ -187,13 +187,6 @@ class TcpStoreStage(ServedStage):
         self._end()
 
 
-class FileStoreStage(Stage):
-    rounds = 1000
-
-    def settings(self, run_id: str) -> RegisterSettings:
-        return RegisterSettings("c10d", str(self.folder / "store"), run_id, {"store_type": "file"})
-
-
 class SharedFileStage(Stage):
     """A writer that gets no time while the other makes so many versions does not know."""
 
@@ -225,7 +218,6 @@ SERVED: dict[str, type[ServedStage]] = {
 }
 STAGES: dict[str, type[Stage]] = {
     **SERVED,
-    "file-store": FileStoreStage,
     "shared-file": SharedFileStage,
     "own": OwnStage,
 }

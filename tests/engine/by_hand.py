@@ -357,7 +357,6 @@ class MemoryClaim:
 
     def __init__(self, world: World, node: str) -> None:
         self._world, self._node = world, node
-        self.give_way: Callable[[str], None] = lambda reason: None
         self.takes = 0
 
     def take(self, on_here: Callable[[], None], on_elsewhere: Callable[[], None]) -> None:
@@ -365,18 +364,14 @@ class MemoryClaim:
         self._world.owner = self._world.owner or self._node
         self._world.tell(on_here if self._world.owner == self._node else on_elsewhere)
 
-    def serve(self, exchange: Exchange, on_another: Callable[[str], None]) -> None:
+    def serve(self, exchange: Exchange) -> None:
         assert isinstance(exchange, MemoryExchange)
-        self._world.listening[MEETING], self.give_way = exchange, on_another
+        self._world.listening[MEETING] = exchange
 
-    def reached(self) -> None: ...
-
-    def release(self) -> None:
+    def close(self) -> None:
         if self._world.owner == self._node:
             self._world.owner = ""
             self._world.listening.pop(MEETING, None)
-
-    def close(self) -> None: ...
 
 
 class MemoryDisk:
@@ -456,9 +451,7 @@ class RegisterAccess:
     def read(self, reply: OnReply) -> None:
         self._reply(reply, self._register.answer())
 
-    def write(
-        self, content: bytes, token: int, reply: OnReply, keep_s: float | None = None
-    ) -> None:
+    def write(self, content: bytes, token: int, reply: OnReply) -> None:
         register = self._register
         has_set = not register.is_silent and token == register.token
         if has_set:

@@ -47,7 +47,7 @@ class RealWorld:
 
     def claim(self, node: str) -> EndpointClaim:
         made = EndpointClaim(self.loop, self.config, node, OPEN, self.said.append)
-        self.closing += [made.release, made.close]
+        self.closing.append(made.close)
         return made
 
     def record(self) -> RecordFile:
@@ -86,7 +86,7 @@ def test_of_two_nodes_one_has_the_claim_and_the_other_when_it_is_released(
     first, second = world.claim("a"), world.claim("b")
     assert take(world, first) == "here"
     assert take(world, second) == "elsewhere"
-    first.release()
+    first.close()
     assert take(world, second) == "here"
     assert take(world, first) == "elsewhere"
 
@@ -101,7 +101,7 @@ def test_whoever_dials_the_endpoint_reaches_the_exchange_that_is_served(world: R
     assert take(world, claim) == "here"
     exchange = RealNetwork(world.loop, world.config, "a", OPEN, world.disk).exchange(Quiet())
     world.closing.append(exchange.close)
-    claim.serve(exchange, lambda reason: None)
+    claim.serve(exchange)
     assert claim.endpoint == Endpoint.parse(world.config.rendezvous.endpoint)
     assert any("this node is the coordinator" in text for text in world.said)
     heard: list[str] = []

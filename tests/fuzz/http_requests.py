@@ -267,10 +267,6 @@ class Scene:
             "begun": len(server.buffers._begun),
             "streams": len(server._streams),
             "crowd": len(server._crowd._connections),
-            "idle": len(list(server.idle)),
-            "unanswered": len(list(server.unanswered)),
-            "slow readers": len(list(server.unread)),
-            "lingering": len(list(server.lingering)),
-            "in line": len(server._wanting) + bool(server._probes) + bool(server._others),
+            "in line": sum(map(len, server._lines)),
             "open streams": sum(one is not None and one.is_open for one in stage.streams),
         }

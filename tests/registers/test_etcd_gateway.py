@@ -12,7 +12,7 @@ from holdfast.registers.etcd_gateway import (
     _LeaseLine,
     _read,
 )
-from holdfast.registers.http_connection import HttpAnswer, Unavailable
+from holdfast.registers.http import HttpAnswer, Unavailable
 from holdfast.registers.register import RegisterRefused, RegisterUnreachable
 
 

@@ -13,8 +13,7 @@ from time import monotonic
 import pytest
 
 from holdfast.core.protocol.model import Endpoint
-from holdfast.registers.http import HttpClient
-from holdfast.registers.http_connection import HttpAnswer, HttpRequest
+from holdfast.registers.http import HttpAnswer, HttpClient, HttpRequest
 from holdfast.registers.register import RegisterSettings, RegisterUnreachable
 
 Behaviour = Callable[[socket.socket], None]

@@ -17,7 +17,13 @@ from typing import Any
 import pytest
 
 from holdfast.registers import shared_file
-from holdfast.registers.register import RegisterRefused, RegisterSettings, RegisterUnreachable
+from holdfast.registers.opening import open_register
+from holdfast.registers.register import (
+    Register,
+    RegisterRefused,
+    RegisterSettings,
+    RegisterUnreachable,
+)
 from holdfast.registers.shared_file import KEPT_VERSIONS, SharedFileRegister
 
 Interrupt = Callable[[str, Callable[..., Any]], None]
@@ -61,6 +67,21 @@ def once(monkeypatch: pytest.MonkeyPatch) -> Interrupt:
         monkeypatch.setattr(os, name, first)
 
     return interrupt
+
+
+def test_a_file_of_c10d_names_the_folder_that_it_would_be_in(tmp_path: Path) -> None:
+    """Two files are two documents, also of jobs with the same name."""
+
+    def opened_by(file: str) -> Register:
+        settings = RegisterSettings("c10d", str(tmp_path / file), "run", {"store_type": "file"})
+        return open_register(settings)
+
+    first, same, other = opened_by("store"), opened_by("store"), opened_by("another")
+    written = first.set_state(b"content")
+    assert written is not None
+    assert same.get_state() == written[:2]
+    assert other.get_state() is None
+    assert not (tmp_path / "store").exists()
 
 
 # --- sleepers -----------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The register in PyTorch's stores: who hosts, how long it lives, and what PyTorch sees of it."""
+"""The register in a TCPStore: who hosts, how long it lives, and what PyTorch sees of it."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.protocol.errors import UsageError
+from holdfast.registers.opening import open_register
 from holdfast.registers.register import RegisterRefused, RegisterSettings, RegisterUnreachable
 from holdfast.registers.torch_store import TorchStoreRegister
 
@@ -80,7 +81,7 @@ def test_who_is_told_not_to_host_does_not(endpoint: str, opened: Any) -> None:
 
 def test_another_machine_is_not_hosted(opened: Any) -> None:
     register = opened("192.0.2.1:29400")
-    assert not register._store._is_hosting
+    assert not register._is_hosting
 
 
 def test_a_port_that_is_taken_is_refused_to_who_must_host(endpoint: str, opened: Any) -> None:
@@ -208,22 +209,17 @@ def test_a_word_that_is_no_endpoint_is_refused() -> None:
         with pytest.raises(UsageError):
             TorchStoreRegister(settings(text, store_type="tcp"))
     with pytest.raises(UsageError, match="store_type: 'hash' is not one of"):
-        TorchStoreRegister(settings("host:1", store_type="hash"))
+        open_register(settings("host:1", store_type="hash"))
 
 
-@pytest.mark.parametrize("kind", ["tcp", "file"])
 def test_pytorch_and_registers_count_together_without_losing_one(
-    kind: str, tmp_path: Path, endpoint: str, opened: Any, distributed: Any
+    endpoint: str, opened: Any, distributed: Any
 ) -> None:
     """Each adds one to what it finds, by a comparison. Contents are unique, as they must be."""
-    if kind == "tcp":
-        ours = opened(endpoint)
-        theirs = distributed.TCPStore(
-            "127.0.0.1", int(endpoint.split(":")[1]), is_master=False, wait_for_workers=False
-        )
-    else:
-        ours = opened(tmp_path / "store", store_type="file")
-        theirs = distributed.FileStore(str(tmp_path / "store"), -1)
+    ours = opened(endpoint)
+    theirs = distributed.TCPStore(
+        "127.0.0.1", int(endpoint.split(":")[1]), is_master=False, wait_for_workers=False
+    )
     ours.set_state(b"0 at first")
 
     def one_more(content: bytes, who: bytes) -> bytes:
@@ -253,101 +249,3 @@ def test_pytorch_and_registers_count_together_without_losing_one(
     enough.set()
     thread.join()
     assert int(ours.get_state()[0].split()[0]) == rounds + counted
-
-
-# --- a FileStore --------------------------------------------------------------------------
-
-
-def test_a_file_store_outlives_all_of_its_registers(tmp_path: Path, opened: Any) -> None:
-    first = opened(tmp_path / "store", store_type="file")
-    _, token, _ = first.set_state(b"content")
-    first.close()
-    assert opened(tmp_path / "store", store_type="file").get_state() == (b"content", token)
-    assert (tmp_path / "store").stat().st_mode & 0o777 == 0o600
-
-
-def test_a_file_that_was_removed_or_replaced_is_opened_anew(tmp_path: Path, opened: Any) -> None:
-    path = tmp_path / "store"
-    first = opened(path, store_type="file")
-    _, stale, _ = first.set_state(b"content")
-    path.unlink()
-    assert first.get_state() is None
-    _, token, _ = opened(path, store_type="file").set_state(b"of another")
-    assert first.set_state(b"more", stale) == (b"of another", token, False)
-    first.get_state()
-    with path.open("r+b") as file:
-        file.truncate(0)
-    assert first.get_state() is None
-
-
-def test_a_file_that_cannot_be_made_is_refused(tmp_path: Path, opened: Any) -> None:
-    with pytest.raises(RegisterRefused, match="No such file"):
-        opened(tmp_path / "folder" / "store", store_type="file").get_state()
-    with pytest.raises(RegisterRefused, match="Is a directory"):
-        opened(tmp_path, store_type="file").get_state()
-
-
-def test_a_write_that_was_cut_short_never_was(tmp_path: Path, opened: Any) -> None:
-    """Wherever its writer was killed: the record consists of two lengths and two texts."""
-    whole = tmp_path / "whole"
-    register = opened(whole, store_type="file")
-    _, token, _ = register.set_state(b"first")
-    before = whole.stat().st_size
-    register.set_state(b"second", token)
-    content = whole.read_bytes()
-    for length in range(before, len(content)):
-        path = tmp_path / f"cut-{length}"
-        path.write_bytes(content[:length])
-        register = opened(path, store_type="file")
-        assert register.get_state() == (b"first", token)
-        newer = register.set_state(b"third", token)
-        assert newer[2]
-        assert opened(path, store_type="file").get_state() == newer[:2]
-
-
-def test_pytorch_and_registers_use_one_file(tmp_path: Path, opened: Any, distributed: Any) -> None:
-    path = tmp_path / "store"
-    theirs = distributed.FileStore(str(path), -1)
-    theirs.set_timeout(timedelta(seconds=30))
-    theirs.set("something else", "1")
-    ours = opened(path, store_type="file")
-    assert ours.get_state() is None
-    token = ours.set_state(b"content")[1]
-    assert theirs.get(KEY) == token == b"Y29udGVudA=="
-    assert theirs.compare_set(KEY, "Y29udGVudA==", "b3RoZXI=") == b"b3RoZXI="
-    assert ours.set_state(b"third", token) == (b"other", b"b3RoZXI=", False)
-    assert ours.set_state(b"third", b"b3RoZXI=")[2]
-    assert theirs.get(KEY) == b"dGhpcmQ="
-    assert theirs.delete_key(KEY)
-    assert ours.get_state() is None
-    assert ours.set_state(b"fourth", b"dGhpcmQ=") == (b"", None, False)
-    assert ours.set_state(b"fourth")[2]
-    assert theirs.get(KEY) == b"Zm91cnRo"
-
-
-def test_a_lock_that_is_held_stops_no_other_thread(tmp_path: Path, opened: Any) -> None:
-    """Another node may be paused at that very moment."""
-    path = tmp_path / "store"
-    opened(path, store_type="file").set_state(b"content")
-    program = (
-        "import fcntl, sys\n"
-        f"file = open({str(path)!r})\n"
-        "fcntl.flock(file, fcntl.LOCK_EX)\n"
-        "print('held', flush=True)\n"
-        "sys.stdin.read()\n"
-    )
-    holder = subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    with holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"held\n"
-        waiting = opened(path, store_type="file")
-        found: list[Any] = []
-        thread = threading.Thread(target=lambda: found.append(waiting.get_state()))
-        thread.start()
-        # With Python's lock held by the thread, this one could not let go of the file's.
-        assert holder.stdin is not None
-        holder.stdin.close()
-        thread.join()
-        assert found[0][0] == b"content"

@@ -73,10 +73,10 @@ class Certificates:
             authority=str(self._folder / f"{trusting}.pem"),
         )
 
-    def only_trusting(self, authority: str = "ours", check_names: bool = True) -> TlsFiles:
+    def only_trusting(self, authority: str = "ours") -> TlsFiles:
         """Without a certificate of its own."""
         path = str(self._folder / f"{authority}.pem")
-        return TlsFiles(authority=path, check_names=check_names)
+        return TlsFiles(authority=path)
 
 
 @pytest.fixture(scope="session")

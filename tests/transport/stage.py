@@ -189,11 +189,14 @@ class Stage:
         return agent
 
     def connect(self, node: str = "node", security: ConnectionSecurity = OPEN) -> Agent:
-        """An agent that is connected and tethered, and that the server has heard of."""
+        """An agent that is connected, and tethered if it can be; the server has heard of it."""
         agent = self.agent(node, security)
         agent.client.dial((self.endpoint,), DEADLINE_S)
         tethered = len(self.coordinator.tethered)
-        self.until(lambda: agent.tethers and len(self.coordinator.tethered) > tethered)
+        if security.tls is None:
+            self.until(lambda: agent.tethers and len(self.coordinator.tethered) > tethered)
+        else:
+            self.until(lambda: agent.connected or agent.lost)
         assert agent.lost == []
         return agent
 

@@ -301,18 +301,12 @@ class SimulatedClaim:
     def take(self, on_here: Callable[[], None], on_elsewhere: Callable[[], None]) -> None:
         (on_here if self._process.host == EMBEDDED_HOST else on_elsewhere)()
 
-    def serve(self, exchange: Exchange, on_another: Callable[[str], None]) -> None:
+    def serve(self, exchange: Exchange) -> None:
         assert isinstance(exchange, SimulatedExchange), "an exchange of another world"
         self._process.exchange = exchange
 
-    def reached(self) -> None:
-        pass
-
-    def release(self) -> None:
-        self._process.exchange = None
-
     def close(self) -> None:
-        pass
+        self._process.exchange = None
 
 
 SLOW_DISK_S = 1.5
@@ -379,9 +373,7 @@ class SimulatedRegister:
     def read(self, reply: OnReply) -> None:
         self._ask(None, reply)
 
-    def write(
-        self, content: bytes, token: int, reply: OnReply, keep_s: float | None = None
-    ) -> None:
+    def write(self, content: bytes, token: int, reply: OnReply) -> None:
         document = decode(content)
         process = self._process
         sent_at = process.cluster.timeline.now + process.lag_s

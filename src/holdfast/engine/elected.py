@@ -9,8 +9,8 @@ Rules
 1. A node that does not lead says so to whoever dials it, and keeps no connection.
 2. The orderly end of our tether to the leader, seen from our end, means that nothing of its node
    is left: whoever lets go of a tether for another reason resets it. The leader's spawner holds
-   the tethers of its successors too, so that it is not the agent's end alone. With TLS it means
-   nothing, because it is TCP that ends it: the leader's term is then waited for.
+   the tethers of its successors too, so that it is not the agent's end alone. With TLS there is no
+   tether: the leader's term is then waited for.
 """
 
 from __future__ import annotations
@@ -136,9 +136,7 @@ class Elected(NetworkedLink):
         def on_wrote(reply: Reply) -> None:
             self._inbox.put(_event(reply, nonce))
 
-        is_over = effect.document.ledger.outcome is not None
-        keep_s = election.FORGOTTEN_AFTER_S if is_over else None
-        self._register.write(encode(effect.document), effect.token, on_wrote, keep_s)
+        self._register.write(encode(effect.document), effect.token, on_wrote)
 
     def _watch(self, effect: election.WatchRegister) -> None:
         if effect.on:

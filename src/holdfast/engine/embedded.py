@@ -78,7 +78,10 @@ class Embedded(NetworkedLink):
     def close(self) -> None:
         self._is_closed = True
         self._line.close()
-        self._close_coordinator()
+        for part in (self.coordinating, self._record, self._exchange):
+            if part is not None:
+                part.close()
+        self.coordinating = self._record = self._exchange = None
         self._claim.close()
 
     # The line to the host.
@@ -98,7 +101,6 @@ class Embedded(NetworkedLink):
     def on_connected(self, local_address: str) -> None:
         if not self._engine.config.local_address:
             self._address = local_address
-        self._claim.reached()
         self._engine.post(CoordinatorReached())
 
     def on_line_lost(self, reason: str, permanent: bool) -> None:
@@ -158,23 +160,9 @@ class Embedded(NetworkedLink):
             return
         self.coordinating, self._is_opening = coordinating, False
         self._address = self._address or self._claim.endpoint.address
-        self._claim.serve(self._exchange, self._give_way)
+        self._claim.serve(self._exchange)
         coordinating.begin()
         self._reach_here()
-
-    def _give_way(self, reason: str) -> None:
-        """Another machine hosts this job too. Its nodes find that one as if we had died."""
-        if self.is_needed:
-            return  # The job is over, and this is where they learn how.
-        self._close_coordinator()
-        self.on_line_lost(reason, permanent=False)
-
-    def _close_coordinator(self) -> None:
-        for part in (self.coordinating, self._record, self._exchange):
-            if part is not None:
-                part.close()
-        self.coordinating = self._record = self._exchange = None
-        self._claim.release()
 
     # What is written down.
 

@@ -3,9 +3,8 @@
 Whether the endpoint is this machine's is found out once, by binding (`transport.own_endpoint`); of
 several nodes of a job on it one has the claim (`transport.sharing`). A job without token and
 certificates does not dial another user of this machine who has taken the port: it would do as that
-one says. Where an endpoint's name has addresses of other machines too, those are dialled first, and
-looked at for as long as this node hosts: the node with the better claim goes on
-(`transport.looking`).
+one says. Where an endpoint's name has addresses of other machines too, the machine with all of them
+is meant.
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ from holdfast.transport.dialling import Identity
 from holdfast.transport.resolving import Address, Lookup, numeric
 
 if TYPE_CHECKING:
-    from holdfast.transport.looking import Looking
     from holdfast.transport.sharing import EndpointShare
 
 RECORD_WAITS = "the running round goes on; new decisions of the coordinator wait for it"
@@ -54,12 +52,7 @@ class EndpointClaim:
         self._endpoint = Endpoint.parse(config.rendezvous.endpoint)
         self._is_here: bool | None = config.is_host
         """Whether the endpoint is on this machine; None while that is not known."""
-        self._elsewhere: tuple[Address, ...] = ()
-        """Addresses of the endpoint that are not this machine's, where others are."""
-        self._has_asked = False
-        """Nobody answered there when we last dialled."""
         self._lookup: Lookup | None = None
-        self._looking: Looking | None = None
         self._share: EndpointShare | None = None
         self._exchange: RealExchange | None = None
 
@@ -92,11 +85,12 @@ class EndpointClaim:
 
         if self._is_here is None:
             found = location_of(addresses)
-            self._is_here, self._elsewhere = found.is_here, found.elsewhere
-        is_asking = bool(self._elsewhere) and not self._has_asked
-        self._has_asked = True
+            self._is_here = found.is_here
+            if found.is_here and found.elsewhere:
+                self._is_here = False
+                self._say(meant_elsewhere(self._endpoint, found.elsewhere))
         config, has_no_tls = self._config, self._who.security.tls is None
-        if self._is_here and not is_asking:
+        if self._is_here:
             self._share = take_share(
                 self._endpoint, config.run_id, config.is_host, has_no_tls, addresses
             )
@@ -108,43 +102,31 @@ class EndpointClaim:
         tls = self._who.security.tls
         return self._who.security.token is not None or (tls is not None and bool(tls.authority))
 
-    def serve(self, exchange: Exchange, on_another: Callable[[str], None]) -> None:
+    def serve(self, exchange: Exchange) -> None:
         from holdfast.transport.own_endpoint import is_loopback
 
         assert isinstance(exchange, RealExchange), "an exchange of another network"
         assert self._share is not None, "a coordinator was opened without a claim"
-        if self._elsewhere:
-            self._look_for_others(exchange, on_another)
         self._share.serve(self._loop, exchange, self._say)
         self._exchange = exchange
         here = f"this node is the coordinator, on {self.endpoint}"
         unreachable = ", which other machines cannot reach" if is_loopback(self._endpoint) else ""
         self._say(here + unreachable)
 
-    def _look_for_others(self, exchange: RealExchange, on_another: Callable[[str], None]) -> None:
-        """The endpoint may be meant for another machine: give way when that one is there."""
-        from holdfast.transport.looking import Looking
-
-        def on_found(other: Address) -> None:
-            on_another(f"another machine is the coordinator, at {other}")
-
-        exchange.give_way_to_the_sure()
-        self._looking = Looking(self._loop, self._who, self._elsewhere, exchange.nonce, on_found)
-
-    def reached(self) -> None:
-        self._has_asked = False
-
-    def release(self) -> None:
-        for part in (self._looking, self._share):
+    def close(self) -> None:
+        for part in (self._lookup, self._share):
             if part is not None:
                 part.close()
-        self._looking = self._share = self._exchange = None
-        self._has_asked = False
+        self._lookup = self._share = self._exchange = None
 
-    def close(self) -> None:
-        if self._lookup is not None:
-            self._lookup.close()
-            self._lookup = None
+
+def meant_elsewhere(endpoint: Endpoint, others: tuple[Address, ...]) -> str:
+    """Told where only some of an endpoint's addresses are this machine's."""
+    named = ", ".join(str(other.sockaddr[0]) for other in others)
+    return (
+        f"{endpoint} is not taken for this machine, which does not have {named}; "
+        "--rdzv-conf is_host=true says that it is"
+    )
 
 
 def _require_no_stranger(endpoint: Endpoint, addresses: list[Address]) -> None:

@@ -76,10 +76,7 @@ class RealNetwork:
         address = self._config.local_address or address_towards(_places(self._config))
         return Endpoint(address, exchange.addresses[0].port)
 
-    def watch_end(self, tether: int, on_gone: Callable[[], None]) -> Closable | None:
-        """With TLS no end is a proof: it is TCP that ends a tether, and it can be forged."""
-        if self._who.security.tls is not None:
-            return None
+    def watch_end(self, tether: int, on_gone: Callable[[], None]) -> Closable:
         return TetherEnd(self._loop, os.dup(tether), on_gone)
 
 

@@ -20,8 +20,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from holdfast.registers.http import HttpClient
-from holdfast.registers.http_connection import HttpAnswer, HttpConnection, HttpRequest, Unavailable
+from holdfast.registers.http import HttpAnswer, HttpClient, HttpConnection, HttpRequest, Unavailable
 from holdfast.registers.register import RegisterRefused, RegisterSettings, RegisterUnreachable
 
 INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED = 3, 5, 7

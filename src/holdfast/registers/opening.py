@@ -7,9 +7,13 @@ agent, and again when a call has hung; it should not connect before its first ca
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import cache
 
+from msgspec.structs import replace
+
+from holdfast.core.policy.rendezvous_settings import is_on_disk
 from holdfast.core.protocol.errors import UsageError
 from holdfast.registers.register import Register, RegisterSettings
 
@@ -55,11 +59,23 @@ def _factory(settings: RegisterSettings) -> Factory:
             from holdfast.registers.shared_file import SharedFileRegister
 
             return SharedFileRegister
+        case "c10d" if is_on_disk("c10d", settings.options):
+            return _beside_the_file
         case "c10d":
             from holdfast.registers.torch_store import TorchStoreRegister
 
             return TorchStoreRegister
     return _installed(settings.backend)
+
+
+def _beside_the_file(settings: RegisterSettings) -> Register:
+    """What `store_type=file` means: the document in the folder of the file that was named."""
+    from holdfast.registers.shared_file import SharedFileRegister
+
+    folder, name = os.path.split(os.path.abspath(settings.endpoint))
+    return SharedFileRegister(
+        replace(settings, endpoint=folder, run_id=f"{name}/{settings.run_id}")
+    )
 
 
 @cache  # It is asked for anew with each watch, on the loop, and the search takes long.

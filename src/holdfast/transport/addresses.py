@@ -23,6 +23,7 @@ from msgspec import Struct
 from holdfast.core.protocol.model import Endpoint
 from holdfast.transport.resolving import Address, addresses_of
 
+ANY_PORT = 9
 _UP = 0x1
 _LOOPBACK = 0x8
 _LOCAL_ONLY_PREFIXES = ("docker", "br-", "veth", "virbr", "cni", "flannel", "cali", "lxc", "podman")
@@ -72,20 +73,19 @@ def address_towards(endpoints: Iterable[Endpoint]) -> str:
     for endpoint in endpoints:
         with contextlib.suppress(OSError):
             for address in addresses_of(endpoint):
-                found = _source(address)
+                found = source_towards(address)
                 if found and not found.startswith(("127.", "::1")):
                     return found
     return next(iter(usable_addresses()), "127.0.0.1")
 
 
-def _source(address: Address) -> str:
-    """The address that the kernel would send from; empty where there is no way."""
-    with socket.socket(address.family, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(address.sockaddr)
-        except OSError:
-            return ""
-        return str(probe.getsockname()[0])
+def source_towards(address: Address) -> str:
+    """The address that the kernel would send from; empty where there is no way. Sends nothing."""
+    with contextlib.suppress(OSError), socket.socket(address.family, socket.SOCK_DGRAM) as probe:
+        number, _, *scope = address.sockaddr
+        probe.connect((number, ANY_PORT, *scope))
+        return str(probe.getsockname()[0]).partition("%")[0]
+    return ""
 
 
 def interface_addresses() -> list[InterfaceAddress]:

@@ -30,8 +30,6 @@ class TlsFiles(Struct, frozen=True):
     certificate: str | None = None
     key: str | None = None
     authority: str | None = None
-    check_names: bool = True
-    """Whether the server's certificate must name the address that was dialled."""
 
 
 class ConnectionSecurity(Struct, frozen=True):

@@ -8,8 +8,8 @@ Rules
 - The files for TLS are read beside the loop, at every dial: somebody may be replacing them while
   the job runs, and a lease may depend on how soon the coordinator is reached again.
 - The tether is opened by itself after `on_connected`, with the ticket that came with the
-  welcome. `on_own_tether` hands out a descriptor that the callee owns; this side keeps none, so
-  the tether lasts exactly as long as the processes that it was handed to.
+  welcome; with TLS there is none. `on_own_tether` hands out a descriptor that the callee owns; this
+  side keeps none, so the tether lasts exactly as long as the processes that it was handed to.
 - A tether that cannot be opened is tried again while the connection lasts, a few times;
   without one the node's death is noticed when its lease ends, and not sooner.
 """
@@ -118,7 +118,7 @@ class Client:
         self._connection = won.connection
         won.connection.on_frame, won.connection.on_ended = self._on_order, self._on_ended
         self._handlers.on_connected(won.local_address)
-        if self._connection is won.connection:
+        if self._connection is won.connection and self._identity.security.tls is None:
             opening = tether_opening(self._identity.job, self._identity.node, won.ticket)
             self._tether = Tether(self._loop, won.address, opening, self._handlers)
 

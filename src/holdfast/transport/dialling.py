@@ -18,7 +18,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -53,7 +53,7 @@ class Identity(Struct, frozen=True):
     node: str
     security: ConnectionSecurity
     secret: bytes = b""
-    """By which a coordinator knows the node again; in no log. Who only looks needs none."""
+    """By which a coordinator knows the node again; in no log. An admin client has none."""
     kind: Kind = "control"
     """As what it dials: a node, or an admin client that only asks."""
 
@@ -90,22 +90,10 @@ def begin_connecting(address: Address) -> socket.socket:
     return sock
 
 
-class Dialler(Protocol):
-    """The owner of an attempt to connect."""
-
-    loop: Loop
-    identity: Identity
-    tls: ssl.SSLContext | None
-
-    def on_challenged(self, attempt: DialAttempt) -> None: ...
-    def on_welcomed(self, attempt: DialAttempt) -> None: ...
-    def on_attempt_failed(self, attempt: DialAttempt, failure: DialFailed) -> None: ...
-
-
 class DialAttempt:
     """One address being tried. Tells its owner of a challenge, a welcome or a failure."""
 
-    def __init__(self, owner: Dialler, address: Address) -> None:
+    def __init__(self, owner: Dialling, address: Address) -> None:
         self.address = address
         who = owner.identity
         self.handshake = ClientSide(who.job, who.node, who.kind, who.security, who.secret)
@@ -122,13 +110,13 @@ class DialAttempt:
         self._loop.remove_writer(self._number)
         try:
             self._require_connected()
-            if self._owner.tls is None:
-                self._open(self._socket)
-            else:
-                self._begin_tls(self._owner.tls)
-        except (OSError, ValueError) as error:
-            words = words_for(error) if isinstance(error, OSError) else str(error)
-            self._fail_to_connect(words)
+        except OSError as error:
+            self._fail_to_connect(words_for(error))
+            return
+        if self._owner.tls is None:
+            self._open(self._socket)
+        else:
+            self._begin_tls(self._owner.tls)
 
     def _require_connected(self) -> None:
         result = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -140,15 +128,16 @@ class DialAttempt:
         self.local_address = self._socket.getsockname()[0]
 
     def _begin_tls(self, context: ssl.SSLContext) -> None:
-        """Raises ValueError where the endpoint's address is no name that a certificate has."""
         from holdfast.transport.tls import TlsHandshake
 
-        wrapped = context.wrap_socket(
+        self._tls = TlsHandshake(
+            self._loop,
             self._socket,
-            do_handshake_on_connect=False,
-            server_hostname=self.address.endpoint.address,
+            context,
+            on_ready=lambda _, stream: self._open(stream),
+            on_failed=lambda _, error: self._fail_to_connect(error.reason),
+            dialled=self.address.endpoint.address,
         )
-        self._tls = TlsHandshake(self._loop, wrapped, self._open, self._fail_to_connect)
 
     def _open(self, stream: Stream) -> None:
         self._tls = None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from holdfast.transport.http_peer import HttpPeer
+    from holdfast.transport.http_server import HttpPeer
 
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"

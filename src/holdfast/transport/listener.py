@@ -18,7 +18,7 @@ import os
 import socket
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from holdfast.runtime.loop import Cancellable, Loop
@@ -178,10 +178,6 @@ class Overdue(Generic[R]):
     def settled(self, connection: R) -> None:
         """It has paid, or has gone."""
         self._owing.pop(connection, None)
-
-    def __iter__(self) -> Iterator[R]:
-        """Oldest first."""
-        return iter(self._owing)
 
     def _on_timer(self) -> None:
         self._timer = None

@@ -1,19 +1,18 @@
-"""Finding out by binding, not by guessing, whether an endpoint is on this machine.
+"""Whether an endpoint is on this machine, as the kernel says, and listening there.
 
 Rules
-- An address is this machine's own if a socket can be bound to it. Names are only resolved,
-  never compared. Where the kernel lets anybody bind any address (`ip_nonlocal_bind`, as on
-  machines that may take another's over), it has to be one of an interface.
+- An address is this machine's own if the kernel would reach it from itself: the way to it begins
+  there. Names are only resolved, never compared.
 - A port that is taken means that somebody on this machine holds it already. Of several that try
   at once exactly one gets it, but for those that share it (`sharing`).
 - The host listens on the wildcard of both families, so that peers reach it whatever the
   name means to them; on loopback only if the endpoint says loopback in so many words. (On
   many systems a machine's own name resolves to 127.0.1.1 on that machine alone.)
 
-An endpoint's name may have several addresses, of which some are this machine's and some are not:
-then who hosts is in doubt, and `looking` has the last word. A machine that dials an address of its
-own always reaches itself: where two own the very address that the endpoint is, neither can know of
-the other, and `is_host` has to say which one is meant.
+An endpoint's name may have several addresses, of which some are this machine's and some are not
+(that of a bridge is the same on every machine): the machine with all of them hosts. Where none has
+all, `is_host` has to say which one is meant; so it has where two machines own the very address that
+the endpoint is, since each of them always reaches itself.
 """
 
 from __future__ import annotations
@@ -27,7 +26,8 @@ from msgspec import Struct
 
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.model import Endpoint
-from holdfast.transport.listener import NOT_OURS, bound_socket, listening_socket
+from holdfast.transport.addresses import source_towards
+from holdfast.transport.listener import bound_socket, listening_socket
 from holdfast.transport.resolving import Address, addresses_of, numeric
 
 
@@ -50,8 +50,7 @@ def try_to_host(
     if addresses is None:
         addresses = _resolved(endpoint)
     try:
-        is_ours = _may_be_ours if other_jobs else _is_ours
-        if is_host is None and not any(is_ours(address) for address in addresses):
+        if is_host is None and not any(_is_ours(address) for address in addresses):
             return None
         return _listen(endpoint, addresses, other_jobs)
     except OSError as error:
@@ -111,11 +110,10 @@ class EndpointLocation(Struct, frozen=True):
 
 def location_of(addresses: list[Address]) -> EndpointLocation:
     """Look where an endpoint is that has these addresses."""
-    others = [address for address in addresses if not _may_be_ours(address)]
+    others = [address for address in addresses if not _is_ours(address)]
     is_here = len(others) < len(addresses) if addresses else None
-    return EndpointLocation(
-        is_here, tuple(address for address in others if _leads_elsewhere(address))
-    )
+    # Without IPv6, even its loopback is not ours, and leads nowhere.
+    return EndpointLocation(is_here, tuple(filter(source_towards, others)))
 
 
 def is_this_machine(endpoint: Endpoint) -> bool | None:
@@ -124,13 +122,6 @@ def is_this_machine(endpoint: Endpoint) -> bool | None:
     Resolves the name, which may block.
     """
     return location_of(_resolved(endpoint)).is_here
-
-
-def _may_be_ours(address: Address) -> bool:
-    try:
-        return _is_ours(address)
-    except OSError:
-        return True  # Its port is taken, which it could not be elsewhere.
 
 
 def _resolved(endpoint: Endpoint) -> list[Address]:
@@ -142,49 +133,9 @@ def _resolved(endpoint: Endpoint) -> list[Address]:
 
 
 def _is_ours(address: Address) -> bool:
-    """Whether this machine has the address; raises OSError when its port is taken."""
-    if _binds_anything(address.family) and not _is_of_an_interface(address):
-        return False
-    with socket.socket(address.family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(address.sockaddr)
-        except OSError as error:
-            if error.errno in NOT_OURS:
-                return False
-            raise
-    return True
-
-
-def _binds_anything(family: int) -> bool:
-    """Whether the kernel binds addresses that are not this machine's."""
-    version = 6 if family == socket.AF_INET6 else 4
-    try:
-        with open(f"/proc/sys/net/ipv{version}/ip_nonlocal_bind") as file:
-            return file.read().strip() != "0"
-    except OSError:
-        return False
-
-
-def _is_of_an_interface(address: Address) -> bool:
-    from holdfast.transport.addresses import interface_addresses
-
-    number = str(address.sockaddr[0])
-    return number.startswith("127.") or any(
-        found.address == number for found in interface_addresses()
-    )
-
-
-def _leads_elsewhere(address: Address) -> bool:
-    """Whether there is a way to an address that is not ours. Nothing is sent.
-
-    Without IPv6, even its loopback is not ours, and leads nowhere.
-    """
-    number = str(address.sockaddr[0])
-    if number == "::1" or number.startswith("127."):
-        return False
-    with socket.socket(address.family, socket.SOCK_DGRAM) as probe:
-        return probe.connect_ex(address.sockaddr) == 0
+    number = str(address.sockaddr[0]).partition("%")[0]
+    is_loopback_or_any = number.startswith("127.") or number in ANY_ADDRESS
+    return is_loopback_or_any or source_towards(address) == number
 
 
 def _listen(endpoint: Endpoint, addresses: list[Address], other_jobs: int | None) -> socket.socket:

@@ -12,8 +12,7 @@ Rules
 - A server that is `closed_because` of something says so to every node that dials it.
 - A name belongs to the node that was admitted with it first, which shows the same seal each time it
   comes. The name of this host's own node never comes from the network.
-- With TLS no end of a tether is clean: an end is TCP's word, not TLS's, and who is on the path can
-  forge it, or use a ticket first. A node's death is then known when its lease is over.
+- With TLS there are no tethers (`tls`).
 - A connection for another job is handed to that job's host on this machine (`sharing`).
 - What peers cost is bounded (`buffers`, `listener`, `peers`): memory, the time until a handshake,
   a first word and a message come, connections of one address and of the store, a node's tethers.
@@ -34,8 +33,6 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
-
-from msgspec.structs import replace
 
 from holdfast.core.protocol.messages import FromNode, NodeGreeted, ToNode
 from holdfast.core.protocol.model import Endpoint, Term
@@ -58,7 +55,7 @@ from holdfast.transport.roster import Roster
 
 if TYPE_CHECKING:
     from holdfast.transport.sharing import EndpointShare
-    from holdfast.transport.tls import Arrival
+    from holdfast.transport.tls import TlsHandshake
 
 TICKET_BYTES = 16
 SEALS_KEPT = 1 << 16
@@ -67,7 +64,6 @@ TETHERS_OF_A_NODE = 16
 CLIENTS_MOST = 64
 SHARE_OF_STORE = 1 / 2
 """The share of connections that those to the store may take."""
-_SURE, _UNSURE = b"\0", b"\1"
 
 
 class ExchangeHandlers(Protocol):
@@ -106,8 +102,6 @@ class Server:
         store: StoreService | None = None,
     ) -> None:
         self._loop, self._handlers, self._store = loop, handlers, store
-        self.nonce = _SURE + os.urandom(NONCE_BYTES - 1)
-        """By which two hosts of one endpoint tell who gives way (`looking`)."""
         self.rejected: Counter[str] = Counter()
         self.closed_because = ""
         """Why nodes are not admitted now, if they are not."""
@@ -117,7 +111,7 @@ class Server:
         self.own_node = ""
         """The node that this server lives on, which speaks to it without a connection."""
         self._job = job
-        self._side = ServerSide(job, security, self.nonce)
+        self._side = ServerSide(job, security, os.urandom(NONCE_BYTES))
         self._tls = None
         if security.tls is not None:
             from holdfast.transport.tls import server_context
@@ -129,8 +123,10 @@ class Server:
         self.buffers = PeerBuffers(loop)
         self._crowd, self._brake = Crowd(), Brake()
         self._connections: set[FramedConnection] = set()
-        self._arrivals: dict[Arrival, str] = {}
-        self._store_connections = self._clients = 0
+        self._arrivals: dict[TlsHandshake, str] = {}
+        """Connections in TLS's own handshake, and where they come from."""
+        self._admitted: Counter[str] = Counter()
+        """The number of connections of each kind."""
         self._roster: Roster[FramedConnection] = Roster()
         self._tickets: dict[bytes, str] = {}
         self._seals: dict[str, bytes] = {}
@@ -151,11 +147,6 @@ class Server:
             self._on_opening(connection, opening)
         except ProtocolError as error:
             connection.refuse(error)
-
-    def give_way_to_the_sure(self) -> None:
-        """This host may not be the one that is meant. To be said before anybody is served."""
-        self.nonce = _UNSURE + self.nonce[1:]
-        self._side = replace(self._side, identity=self.nonce)
 
     @property
     def addresses(self) -> tuple[Endpoint, ...]:
@@ -232,19 +223,19 @@ class Server:
         if self._tls is None:
             self._begin(sock, address)
             return
-        from holdfast.transport.tls import Arrival
+        from holdfast.transport.tls import TlsHandshake
 
-        arrival = Arrival(self._loop, sock, self._tls, self._on_arrived, self._on_not_arrived)
+        arrival = TlsHandshake(self._loop, sock, self._tls, self._on_arrived, self._on_not_arrived)
         self._arrivals[arrival] = address
         self._handshakes.watch(arrival)
 
-    def _on_arrived(self, arrival: Arrival, stream: Stream, is_secure: bool) -> None:
+    def _on_arrived(self, arrival: TlsHandshake, stream: Stream) -> None:
         self._handshakes.settled(arrival)
         connection = self._begin(stream, self._arrivals.pop(arrival))
-        if not is_secure:
+        if isinstance(stream, socket.socket):
             connection.on_frame = self._on_insecure_opening
 
-    def _on_not_arrived(self, arrival: Arrival, error: ProtocolError) -> None:
+    def _on_not_arrived(self, arrival: TlsHandshake, error: ProtocolError) -> None:
         self._handshakes.settled(arrival)
         self._arrivals.pop(arrival, None)
         self.rejected[error.kind] += 1
@@ -275,8 +266,7 @@ class Server:
         self._connections.discard(connection)
         if connection.kind:
             self._crowd.remove(connection.address)
-        self._store_connections -= connection.kind == "store"
-        self._clients -= connection.kind == "admin"
+            self._admitted[connection.kind] -= 1
         self._handshakes.settled(connection)
         self._greetings.settled(connection)
 
@@ -285,11 +275,8 @@ class Server:
     def _on_insecure_opening(
         self, connection: FramedConnection, payload: bytes | bytearray
     ) -> None:
-        """Without TLS, where TLS is demanded, only a tether may come."""
-        opening = self._side.read_opening(payload)
-        if opening.kind != "tether":
-            raise ProtocolError("tls", "this coordinator requires TLS")
-        self._admit_tether(connection, opening)
+        self._side.read_opening(payload)
+        raise ProtocolError("tls", "this coordinator requires TLS")
 
     def _on_opening(self, connection: FramedConnection, payload: bytes | bytearray) -> None:
         if self._is_handed_over(connection, payload):
@@ -371,6 +358,12 @@ class Server:
         else:
             self._admit_store(connection, opening)
 
+    def _count(self, connection: FramedConnection, kind: str, node: str) -> None:
+        """It is known from here on for what it came, and it counts."""
+        connection.kind, connection.node = kind, node
+        self._crowd.add(connection.address)
+        self._admitted[kind] += 1
+
     # Control connections.
 
     def _require_name(self, node: str, seal: bytes) -> None:
@@ -395,10 +388,10 @@ class Server:
         if older is not None:
             self._tickets.pop(older.state, None)
             self._discard(older)
-        connection.kind, connection.node = "control", node
-        self._crowd.add(connection.address)
+        self._count(connection, "control", node)
         connection.on_frame, connection.on_ended = self._on_word, self._on_control_ended
-        self._tickets[connection.state] = node
+        if self._tls is None:
+            self._tickets[connection.state] = node
 
     def _on_word(self, connection: FramedConnection, payload: bytes | bytearray) -> None:
         message = from_node.decode(payload)
@@ -416,8 +409,7 @@ class Server:
     # Tethers.
 
     def _admit_tether(self, connection: FramedConnection, opening: Opening) -> None:
-        connection.kind, connection.node = "tether", opening.node
-        self._crowd.add(connection.address)
+        self._count(connection, "tether", opening.node)
         if self._tickets.get(opening.ticket) != opening.node:
             raise ProtocolError("ticket", "the tether's ticket is not valid")
         if self._roster.tethers(opening.node) >= TETHERS_OF_A_NODE:
@@ -435,7 +427,7 @@ class Server:
         self._forget(connection, ending)
         is_proof = self._roster.tether_ended(connection.node, connection, ending.clean)
         if is_proof is not None:
-            self._handlers.on_tether_ended(connection.node, is_proof and self._tls is None)
+            self._handlers.on_tether_ended(connection.node, is_proof)
 
     # Store connections.
 
@@ -443,16 +435,14 @@ class Server:
         if self._store is None:
             raise ProtocolError("store", "this coordinator serves no store")
         self._store.require(round)
-        if self._store_connections >= self._limit * SHARE_OF_STORE:
-            reason = f"the store has {self._store_connections} connections, and room for no more"
+        if (taken := self._admitted["store"]) >= self._limit * SHARE_OF_STORE:
+            reason = f"the store has {taken} connections, and room for no more"
             raise ProtocolError("no room", reason, permanent=False)
 
     def _admit_store(self, connection: FramedConnection, opening: Opening) -> None:
         assert self._store is not None, "it was asked for before the welcome"
-        connection.kind, connection.node = "store", opening.node
-        self._crowd.add(connection.address)
+        self._count(connection, "store", opening.node)
         connection.on_ended = self._on_store_ended
-        self._store_connections += 1
         self._store.admit(connection, opening.round)
         connection.on_frame = partial(self._on_first_request, connection.on_frame)
 
@@ -476,15 +466,13 @@ class Server:
     def _require_admin(self) -> None:
         if self.admin is None:
             raise ProtocolError("admin", "this job answers no requests")
-        if self._clients >= CLIENTS_MOST:
-            reason = f"{self._clients} others look at this job already: try again later"
+        if (taken := self._admitted["admin"]) >= CLIENTS_MOST:
+            reason = f"{taken} others look at this job already: try again later"
             raise ProtocolError("no room", reason, permanent=False)
 
     def _admit_client(self, connection: FramedConnection, opening: Opening) -> None:
         assert self.admin is not None, "it was asked for before the welcome"
-        connection.kind, connection.node = "admin", opening.node
-        self._crowd.add(connection.address)
-        self._clients += 1
+        self._count(connection, "admin", opening.node)
         self._greetings.settled(connection)  # There are few, and they may look for long.
         connection.on_ended = self._on_client_ended
         self.admin.admit(connection)

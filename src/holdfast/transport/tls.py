@@ -1,16 +1,14 @@
 """TLS on the loop, for jobs that asked for it.
 
 Rules
-- With TLS, everything is inside it but the tether. A TLS server writes on every connection
-  it accepts, and on a tether nothing may ever be written: unread bytes would turn the FIN of
-  a dying node into a reset. Nor would TLS add anything there, since the end of a connection
-  is told by TCP and not by TLS: a process that is killed signs nothing any more, and an
-  attacker on the path can send a FIN in its name. So with TLS a tether's end proves nothing, and
-  a node's death is known when its lease is over (`transport.server`, `engine.elected`).
+- With TLS, everything is inside it, and there are no tethers. The end of a connection is told by
+  TCP and not by TLS: a process that is killed signs nothing any more, and an attacker on the path
+  can send a FIN in its name. So no end would prove anything, and a node's death is known when its
+  lease is over.
 - Files that cannot be used are a `UsageError`, at start.
+- A client that does not speak TLS is heard as far as it takes to tell it why it is refused.
 
-How it works: a server looks at the first byte without taking it. TLS begins with 0x16 and a
-frame with 0x00. `ssl` is imported where used: a job without TLS never pays for it.
+`ssl` is imported where used: a job without TLS never pays for it.
 """
 
 from __future__ import annotations
@@ -28,7 +26,8 @@ from holdfast.transport.frames import ProtocolError
 if TYPE_CHECKING:
     import ssl
 
-_TLS_HANDSHAKE = b"\x16"
+FIRST_BYTE = b"\x16"
+"""Of a client that speaks TLS; no frame begins with it."""
 
 
 def server_context(files: TlsFiles) -> ssl.SSLContext:
@@ -50,7 +49,6 @@ def client_context(files: TlsFiles) -> ssl.SSLContext:
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = files.check_names
     _load(context, files)
     if files.authority is None:
         context.load_default_certs()
@@ -113,26 +111,64 @@ class TlsStream:
 
 
 class TlsHandshake:
-    """Goes through TLS's own handshake; then `on_ready(stream)` or `on_failed(reason)`, once."""
+    """TLS's own handshake on a connection, of either side.
+
+    `on_ready(self, stream)` or `on_failed(self, error)` is called once, and nothing after `close`.
+    A server is handed the socket itself where the client does not speak TLS.
+    """
 
     def __init__(
         self,
         loop: Loop,
-        sock: ssl.SSLSocket,
-        on_ready: Callable[[Stream], None],
-        on_failed: Callable[[str], None],
+        sock: socket.socket,
+        context: ssl.SSLContext,
+        on_ready: Callable[[TlsHandshake, Stream], None],
+        on_failed: Callable[[TlsHandshake, ProtocolError], None],
+        dialled: str | None = None,
     ) -> None:
-        self._loop, self._socket = loop, sock
+        """`dialled` is the address by which a client knows the server; a server gives none."""
+        self._loop, self._socket, self._context = loop, sock, context
         self._on_ready, self._on_failed = on_ready, on_failed
+        self._dialled = dialled
+        self._secured: ssl.SSLSocket | None = None
         self._number = sock.fileno()
-        self._soon: Cancellable | None = loop.call_soon(self._go_on)
+        self._soon: Cancellable | None = None
+        self._is_open = True
+        if dialled is None:
+            loop.add_reader(self._number, self._look)
+        else:
+            self._soon = loop.call_soon(self._go_on)
+
+    def _look(self) -> None:
+        """See whether a client speaks TLS, without taking a byte."""
+        try:
+            first = self._socket.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            first = b""
+        if first == FIRST_BYTE:
+            self._go_on()
+        elif first:
+            self._wait_no_more()
+            self._is_open = False
+            self._on_ready(self, self._socket)
+        else:
+            self._fail("the connection was closed before a word")
 
     def _go_on(self) -> None:
         import ssl
 
         self._wait_no_more()
         try:
-            self._socket.do_handshake()
+            if self._secured is None:
+                self._secured = self._context.wrap_socket(
+                    self._socket,
+                    server_side=self._dialled is None,
+                    server_hostname=self._dialled,
+                    do_handshake_on_connect=False,
+                )
+            self._secured.do_handshake()
         except ssl.SSLWantReadError:
             self._loop.add_reader(self._number, self._go_on)
         except ssl.SSLWantWriteError:
@@ -143,12 +179,18 @@ class TlsHandshake:
             self._fail(f"TLS failed ({(error.reason or 'unknown').replace('_', ' ').lower()})")
         except OSError as error:
             self._fail(f"TLS failed: {words_for(error)}")
+        except ValueError as error:  # The address is no name that a certificate has.
+            self._fail(str(error))
         else:
-            self._on_ready(TlsStream(self._socket))
+            self._is_open = False
+            self._on_ready(self, TlsStream(self._secured))
 
     def _fail(self, reason: str) -> None:
-        self._socket.close()
-        self._on_failed(reason)
+        self.refuse(ProtocolError("tls", reason))
+
+    def refuse(self, error: ProtocolError) -> None:
+        self.close()
+        self._on_failed(self, error)
 
     def _wait_no_more(self) -> None:
         if self._soon is not None:
@@ -159,80 +201,7 @@ class TlsHandshake:
 
     def close(self) -> None:
         """Give up without a word."""
-        if self._socket.fileno() >= 0:
+        if self._is_open:
+            self._is_open = False
             self._wait_no_more()
-            self._socket.close()
-
-
-class Arrival:
-    """An accepted connection of which it is not known yet whether it speaks TLS.
-
-    `on_ready(self, stream, is_secure)` or `on_failed(self, error)` is called once, and nothing
-    after `close`.
-    """
-
-    __slots__ = ("_context", "_handshake", "_loop", "_on_failed", "_on_ready", "_socket", "is_open")
-
-    kind = ""
-    """It has not said for what it comes."""
-
-    def __init__(
-        self,
-        loop: Loop,
-        sock: socket.socket,
-        context: ssl.SSLContext,
-        on_ready: Callable[[Arrival, Stream, bool], None],
-        on_failed: Callable[[Arrival, ProtocolError], None],
-    ) -> None:
-        self._loop, self._socket, self._context = loop, sock, context
-        self._on_ready, self._on_failed = on_ready, on_failed
-        self._handshake: TlsHandshake | None = None
-        self.is_open = True
-        loop.add_reader(sock.fileno(), self._look)
-
-    def _look(self) -> None:
-        try:
-            first = self._socket.recv(1, socket.MSG_PEEK)
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError:
-            first = b""
-        self._loop.remove_reader(self._socket.fileno())
-        if first == _TLS_HANDSHAKE:
-            self._begin_tls()
-        elif first:
-            self.is_open = False
-            self._on_ready(self, self._socket, False)
-        else:
-            self._failed("the connection was closed before a word")
-
-    def _begin_tls(self) -> None:
-        try:
-            wrapped = self._context.wrap_socket(
-                self._socket, server_side=True, do_handshake_on_connect=False
-            )
-        except OSError:  # The peer reset the connection meanwhile.
-            self._failed("the connection was reset before TLS began")
-            return
-        self._handshake = TlsHandshake(self._loop, wrapped, self._secured, self._failed)
-
-    def _secured(self, stream: Stream) -> None:
-        self.is_open = False
-        self._on_ready(self, stream, True)
-
-    def _failed(self, reason: str) -> None:
-        self.refuse(ProtocolError("tls", reason))
-
-    def refuse(self, error: ProtocolError) -> None:
-        self.close()
-        self._on_failed(self, error)
-
-    def close(self) -> None:
-        if not self.is_open:
-            return
-        self.is_open = False
-        if self._handshake is not None:
-            self._handshake.close()
-        elif self._socket.fileno() >= 0:
-            self._loop.remove_reader(self._socket.fileno())
-            self._socket.close()
+            (self._secured or self._socket).close()

@@ -71,7 +71,7 @@ class HangChecks:
 
 
 def _views(pids: list[int], store_port: int) -> dict[int, kernel.KernelView]:
-    """In a lane. Who has ended is left out."""
+    """In a lane. Workers that have ended are left out."""
     sent = sockets.bytes_moved(store_port)
     views = ((pid, kernel.view_with_children(pid, sent)) for pid in pids)
     return {pid: view for pid, view in views if view is not None and view.state != "Z"}

@@ -54,7 +54,7 @@ IsLate = Callable[[Sign | None, int | None], bool]
 
 
 class Limit(Struct, frozen=True):
-    """A time from the start of a round's workers on, and who is too late then."""
+    """A time from the start of a round's workers on, and which of them are too late then."""
 
     after_s: float
     words: str
@@ -101,7 +101,7 @@ LOAD_AFTER_S = 1.0
 KEPT_WITHIN_S = 5.0
 """How long to wait for a disk to take stacks before they are told without their file."""
 TOLD_APART_S = 1.0
-"""The channel is for the first step. Who has no page says more there, and is told this often."""
+"""A worker without a page reports all steps over the channel: they are posted this often."""
 
 
 class Watched(Struct):
@@ -246,7 +246,7 @@ class Monitor:
     def take_stacks(
         self, reason: str, then: OnStacks, wants_native: WantsNative | None = None
     ) -> None:
-        """Ask all that run where they are. Who asks while others wait for an answer gets theirs."""
+        """Ask all that run where they are. A request meanwhile gets the same answer."""
         self._awaited.append(then)
         if len(self._awaited) == 1:
             self._means.lane.do(load, partial(self._begin_stacks, reason, wants_native))
@@ -399,7 +399,7 @@ class Monitor:
     def worker_progress(self) -> list[WorkerProgress]:
         """How far each worker that runs is, and how fast, now; in the order of their local ranks.
 
-        Reads memory alone: for whoever answers on the loop (status, metrics)."""
+        Reads memory alone, so it may be called on the loop (status, metrics)."""
         return [
             self._progress_of(worker)
             for worker in sorted(self._running(), key=lambda one: one.local_rank)
@@ -569,8 +569,8 @@ def _keep_record(environ: Mapping[str, str], worker: Watched, folder: Path) -> N
 
 
 def load() -> bool:
-    """In a lane: import what looks need, for whoever looks later."""
+    """In a lane: import what later checks need."""
     import holdfast.core.policy.worker_progress
-    import holdfast.processes.monitoring.checks  # noqa: F401 - for whoever looks later
+    import holdfast.processes.monitoring.checks  # noqa: F401 - for later checks
 
     return True
