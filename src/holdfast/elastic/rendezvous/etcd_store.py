@@ -1,8 +1,7 @@
 """A store in etcd, over its v2 API: every key is a document of its own.
 
-A register already has what a store needs (compare-and-set), so a key is a register
-(`registers.etcd_v2`), and nothing else speaks to etcd here; a key that is waited for is read again
-and again. What a
+A register already has what a store needs (compare-and-set, and a wait for what is not there yet),
+so a key is a register (`registers.etcd_v2`), and nothing else speaks to etcd here. What a
 register holds is unique, by which a writer knows its own: a few random bytes lead each value.
 Keys live for two hours after they were last written. `delete_key` and `num_keys` are not offered.
 """
@@ -33,7 +32,6 @@ __all__ = ["EtcdStore"]
 KEEP_S = 7200.0
 TIMEOUT_S = 300.0
 CALL_S = 10.0
-ASK_EVERY_S = 0.05
 NONCE_BYTES = 8
 
 
@@ -139,8 +137,9 @@ class EtcdStore:
 
     def _awaited(self, key: str, deadline: float) -> bytes:
         with self._register(key) as register:
-            while (found := register.get_state()) is None and time.monotonic() < deadline:
-                time.sleep(min(ASK_EVERY_S, max(deadline - time.monotonic(), 0.0)))
+            found = register.get_state()
+            if found is None:
+                found = register.wait_for_change(None, max(deadline - time.monotonic(), 0.0))
         if found is None:
             raise StoreTimeoutError(f"{key} was not set in time")
         return found[0][NONCE_BYTES:]
