@@ -157,7 +157,7 @@ class RequestHandlers:
         coordinating = self._engine.link.coordinating
         if coordinating is None:
             return NotKnown(NOT_THE_COORDINATOR)
-        refused = commands.refusal(coordinating.state, event.wish, event.limits)
+        refused = commands.refusal(coordinating.state, event.command, event.limits)
         if refused:
             return NotKnown(refused)
         coordinating.decide(event)
