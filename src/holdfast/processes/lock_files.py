@@ -35,10 +35,10 @@ from holdfast.core.node_io import EndedFound, LivenessLockTaken, NodeEvent, Reco
 from holdfast.core.policy.liveness_locks import (
     Evidence,
     LockOrigin,
-    MachineNote,
-    NotedSeat,
+    LockRecord,
+    RecordedSeat,
     Verdict,
-    as_told,
+    ended_member,
     judge,
 )
 from holdfast.processes.stdlib_only import linux
@@ -61,14 +61,14 @@ class Found(Struct, frozen=True):
     """A note of another node of this job, and what it proves."""
 
     file: str
-    note: MachineNote
+    note: LockRecord
     verdict: Verdict
 
 
 class OwnLock:
     """The note of this node. It has its lock as long as anybody holds `descriptor`."""
 
-    def __init__(self, folder: Path, note: MachineNote) -> None:
+    def __init__(self, folder: Path, note: LockRecord) -> None:
         """Make it. Raises `OSError`."""
         self.folder = folder
         self.file = f"{file_prefix(note.job)}{os.urandom(8).hex()}{ENDING}"
@@ -87,7 +87,7 @@ class OwnLock:
                     os.unlink(part, dir_fd=opened)
                 raise
 
-    def put(self, seat: NotedSeat) -> None:
+    def put(self, seat: RecordedSeat) -> None:
         """This is its seat from now on. A disk that cannot take that has the older one, or none."""
         self._note = replace(self._note, seat=seat)
         with contextlib.suppress(OSError):
@@ -184,9 +184,9 @@ def _shares(descriptor: int) -> bool:
     return True
 
 
-def _read(descriptor: int) -> MachineNote | None:
+def _read(descriptor: int) -> LockRecord | None:
     try:
-        return msgspec.json.decode(os.pread(descriptor, READ_BYTES, 0), type=MachineNote)
+        return msgspec.json.decode(os.pread(descriptor, READ_BYTES, 0), type=LockRecord)
     except (msgspec.DecodeError, ValueError):
         return None
 
@@ -282,7 +282,7 @@ class LockKeeper:
         self._disk, self._folders, self._post = disk, folders, post
         self._lane = disk.lane("locks")
         self._own: OwnLock | None = None
-        self._ended: dict[str, MachineNote] = {}
+        self._ended: dict[str, LockRecord] = {}
         """By file: what was told."""
         self._is_closed = False
 
@@ -299,7 +299,7 @@ class LockKeeper:
                 self._lane.do(partial(self._find, own, job), self._on_found)
             self._post(LivenessLockTaken(own is not None))
 
-        note = MachineNote(job, node, LockOrigin(), 0, marker)
+        note = LockRecord(job, node, LockOrigin(), 0, marker)
         self._lane.do(lambda: (self._make(note),), lambda made: on_made(made[0]))
 
     def put(self, effect: RecordSeat) -> None:
@@ -307,7 +307,7 @@ class LockKeeper:
         own = self._own
         if own is None:
             return
-        seat = NotedSeat(effect.instance, effect.round, effect.seat)
+        seat = RecordedSeat(effect.instance, effect.round, effect.seat)
         self._lane.do(partial(own.put, seat))
         needless = tuple(
             file
@@ -347,13 +347,13 @@ class LockKeeper:
         if not found or self._is_closed:
             return
         self._ended |= {one.file: one.note for one in found}
-        members = [as_told(one.note) for one in found]
+        members = [ended_member(one.note) for one in found]
         seated = tuple(one for one in members if one is not None)
         self._post(EndedFound(tuple(one.note.node for one in found), seated))
 
     # Beside the loop.
 
-    def _make(self, note: MachineNote) -> OwnLock | None:
+    def _make(self, note: LockRecord) -> OwnLock | None:
         for folder in self._folders:
             try:
                 if is_local(folder):
@@ -371,9 +371,9 @@ class LockKeeper:
             self._disk.calls.put(self._tell, [found])
 
 
-def _placed(note: MachineNote) -> MachineNote:
+def _placed(note: LockRecord) -> LockRecord:
     return replace(note, where=lock_origin())
 
 
-def _turn(seat: NotedSeat) -> tuple[int, int]:
+def _turn(seat: RecordedSeat) -> tuple[int, int]:
     return (seat.instance, seat.round)
