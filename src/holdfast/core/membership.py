@@ -26,9 +26,10 @@ by then, and K is what the kernel may take to deliver it.
 from __future__ import annotations
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from holdfast.core.policy.config import Leases
-from holdfast.core.protocol.document import roll
+from holdfast.core.protocol.document import HOSTS_KEPT, HostKept, roll
 from holdfast.core.protocol.model import Endpoint, NodeInfo, Record
 from holdfast.core.protocol.naming import Names, host_of
 
@@ -324,6 +325,10 @@ class HostRecord(Struct, frozen=True):
     def is_paused(self, now: float) -> bool:
         return now < self.paused_until
 
+    @property
+    def matters_until(self) -> float:
+        return max(self.until, self.paused_until)
+
 
 class Membership(Struct):
     """The nodes that have greeted, or joined, and are neither gone nor have left."""
@@ -368,6 +373,27 @@ class Membership(Struct):
             self.ready.setdefault(node, None)
         else:
             self.ready.pop(node, None)
+
+    def pause(self, host: str, until: float) -> None:
+        """Let no round take the nodes of this host before then."""
+        number = roll((host,))
+        record = self.hosts.get(number, HostRecord(host))
+        self.hosts[number] = replace(record, paused_until=max(until, record.paused_until))
+
+    def kept_hosts(self, now: float) -> tuple[HostKept, ...]:
+        """The records as they are written down: those that matter longest, if there are many."""
+        kept = sorted(self.hosts.items(), key=lambda item: -item[1].matters_until)[:HOSTS_KEPT]
+        return tuple(
+            HostKept(
+                number,
+                record.failures,
+                record.quarantines,
+                round(record.until - now, 1),
+                record.losses,
+                max(0.0, round(record.paused_until - now, 1)),
+            )
+            for number, record in sorted(kept)
+        )
 
     def record_of(self, node: str) -> HostRecord | None:
         """The record of a member's host, if any."""

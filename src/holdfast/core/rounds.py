@@ -170,7 +170,7 @@ class Round(Struct):
     announced: bool = False
     """It was written down, and its members are told."""
     version: int = 0
-    """The version with which it is announced once written; 0 while not known yet."""
+    """The version of the ledger with which it is announced, once that is written."""
     assignments: dict[str, Assignment] = field(default_factory=dict)
     """The assignment of each member; empty if another coordinator announced the round."""
     note: str = ""
@@ -297,12 +297,13 @@ def advance(state: CoordinatorState, now: float) -> Effects:
     current = group.round
     if current is None:
         if group.closing is not None:
-            return state.close(group.closing)
+            state.close(group.closing)
+            return []
         if state.config.max_nodes == 1 and not state.ready:
             return []  # The only node is still getting ready.
         return _form(state, now)
     if not current.is_running:
-        return []
+        return let_out(state, now)
     cause = _cause_to_end(state, current, now)
     if cause is not None:
         effects = _end_in_order(state, current, cause, now)
@@ -328,13 +329,16 @@ def _form(state: CoordinatorState, now: float) -> Effects:
                 state.deadlines["form"] = min(decision.wake_at, wait_until or decision.wake_at)
             short = candidates < state.min_nodes and now >= group.wait.not_before
             missing = seating.missing_ranks(state, now) if short else ""
+            paused = seating.paused_names(state, now) if short else []
             within_s = 0.0 if decision.wake_at is None else decision.wake_at - now
             reason = ": ".join(filter(None, (decision.reason, missing)))
+            reason += sentences.paused(paused) if paused else ""
             return _explain_wait(state, reason, within_s, now)
         case rounds.Fail():
             missing = seating.missing_ranks(state, now)
             reason = "; missing: ".join(filter(None, (decision.reason, missing)))
-            return state.close(_never_formed(group, reason))
+            state.close(_never_formed(group, reason))
+            return []
 
 
 def _never_formed(group: Group, reason: str) -> Outcome:
@@ -405,6 +409,7 @@ def _prepare(state: CoordinatorState, now: float) -> Effects:
         started_at=now,
         assignments=seating.assignments(state, seated),
         note=wait.note,
+        version=state.next_version,
     )
     for name in members:
         state.members[name].round = group.round_number
@@ -494,30 +499,27 @@ def _cause_to_end(state: CoordinatorState, current: Round, now: float) -> StopCa
 def _room_for_newcomers(state: CoordinatorState, current: Round, now: float) -> StopCause | None:
     size, wait = len(current.seats), state.group.wait
     is_last = _is_the_last(state.group, current)
-    newcomers = (
-        0 if size >= state.max_nodes or is_last else seating.count_newcomers(state, current, now)
-    )
+    newcomers, until = 0, None
+    if size < state.max_nodes and not is_last:
+        newcomers, until = seating.count_newcomers(state, current, now)
+    if until is not None:
+        state.deadlines["room"] = until
     if not newcomers:
         wait.newcomer_since = None
         return None
     if wait.newcomer_since is None:
         wait.newcomer_since = now
-    decision = rounds.make_room(
-        rounds.Occupancy(
-            size=size,
-            maximum=state.max_nodes,
-            newcomers=newcomers,
-            newcomer_since=wait.newcomer_since,
-            started_at=current.started_at,
-            fruitless=state.group.budget.fruitless,
-            closing=is_last or current.missing is not None,
-            timeouts=state.config.timeouts,
-        ),
-        now,
+    if current.missing is not None:
+        return None
+    at = rounds.makes_room_at(
+        wait.newcomer_since,
+        current.started_at,
+        state.config.timeouts,
+        fills=size + newcomers >= state.max_nodes,
+        fruitless=state.group.budget.fruitless,
     )
-    if isinstance(decision, rounds.WaitLonger) and decision.wake_at is not None:
-        state.deadlines["room"] = decision.wake_at
-    if not isinstance(decision, rounds.Form):
+    if now < at:
+        state.deadlines["room"] = at
         return None
     return StopCause("newcomers", sentences.joined(newcomers))
 
@@ -713,7 +715,7 @@ def gone(
     if current is not None and node in current.seats and not current.seats.has_succeeded(node):
         is_loss = True
         _note_loss(state.group, current, node, _blame_for_end(member.name, ended))
-    lost = _without(state, node, (member.name, sentences.was_lost(reason)), now)
+    lost = _member_departed(state, node, (member.name, sentences.was_lost(reason)), now)
     is_lost = is_loss and current is not None and current.seats.exit_of(node) == "gone"
     if is_lost and current is not None and current.stop is not None:
         current.stop.lost_hosts.add(member.info.host)
@@ -737,10 +739,10 @@ def left(state: CoordinatorState, node: str, message: NodeLeft, now: float) -> E
     if member is None:
         return []
     if state.config.max_nodes == 1 and not state.members:
-        effects = state.close(_outcome_of_the_last(message, member.name))
+        state.close(_outcome_of_the_last(message, member.name))
         if message.signal is None and state.end is not None:
             state.end.unaware.add(node)  # It waits to be told how its job ended.
-        return effects
+        return []
     if message.unfit:
         return [Explain(sentences.stays_out(member.name, message.reason), member.name)]
     current = state.group.round
@@ -752,7 +754,7 @@ def left(state: CoordinatorState, node: str, message: NodeLeft, now: float) -> E
             kind = message.kind or kinds.NODE_LEFT
             found = Blame(kind, member.name, "certain", message.reason)
             _note_loss(state.group, current, node, found)
-    return _without(state, node, (member.name, sentences.has_left(message.reason)), now)
+    return _member_departed(state, node, (member.name, sentences.has_left(message.reason)), now)
 
 
 def _outcome_of_the_last(message: NodeLeft, name: str) -> Outcome:
@@ -787,8 +789,10 @@ def _ranks_of(current: Round, node: str) -> str:
     return sentences.lost_ranks(first, last)
 
 
-def _without(state: CoordinatorState, node: str, what: tuple[str, str], now: float) -> Effects:
-    """Go on without a node that is gone or has left."""
+def _member_departed(
+    state: CoordinatorState, node: str, what: tuple[str, str], now: float
+) -> Effects:
+    """A node is gone or has left: its round ends, unless it had finished there."""
     current = state.group.round
     if current is None or node not in current.seats:
         return []
@@ -815,9 +819,9 @@ def note_lost(current: Round, text: str) -> None:
 
 
 def draining(state: CoordinatorState, node: str, message: NodeDraining, now: float) -> Effects:
-    """Release a node from its round: once all have saved, if the job can do without it; else later.
+    """Note that a node wants to leave: `let_out` ends its round when it may.
 
-    One that already stops its workers waits for nothing: the other workers are told at once.
+    One that already stops its workers waits for nothing: its round ends at once.
     """
     member = state.members.get(node)
     if member is None:
@@ -831,22 +835,19 @@ def draining(state: CoordinatorState, node: str, message: NodeDraining, now: flo
         return []
     current.leaving.setdefault(node, member.drain_until)
     leaves = (member.name, sentences.is_leaving(message.reason))
-    if not current.announced:
-        return let_out(state, now)
-    if message.at_once and not current.seats.has_succeeded(node):
+    if current.announced and message.at_once and not current.seats.has_succeeded(node):
         return end_for(state, current, "drain", leaves, now)
-    effects: Effects = []
-    if message.within_s:
-        until = now + message.within_s
-        effects = flatten(f.end_coming(state, current, leaves, until, now) for f in state.features)
-    return effects + let_out(state, now)
+    if not current.announced or not message.within_s:
+        return []
+    until = now + message.within_s
+    return flatten(f.end_coming(state, current, leaves, until, now) for f in state.features)
 
 
 def let_out(state: CoordinatorState, now: float) -> Effects:
-    """End the round to release nodes that want to leave, once enough others are there to go on.
+    """End the round for nodes that want to leave: once all have saved and enough others are there
+    to go on, or when the first of them has waited long enough.
 
-    Or none at all, as when the whole job is being ended: a replacement would join no node. But not
-    during a save.
+    Where no member stays there is nothing for a replacement to join, and so nothing to wait for.
     """
     current = state.group.round
     if current is None or current.stop is not None or not current.leaving:
@@ -929,13 +930,15 @@ def _judge(state: CoordinatorState, ended: Round, stop: Stop, now: float) -> Eff
         feature.round_judged(state, ended, cause, now)
     if group.closing is not None:
         reason = sentences.and_then(stop.cause.reason, group.closing.reason)
-        return state.close(_failed_or_lost(group, ended, reason, cause))
+        state.close(_failed_or_lost(group, ended, reason, cause))
+        return []
     if stop.cause.kind == "failure" and cause is not None and not stop.lost:
         return _charge(state, ended, cause, progressed, now)
     reason = _fruitless_for_too_long(state)
     if reason:
         reason = sentences.and_then(stop.cause.reason, reason)
-        return state.close(_failed_or_lost(group, ended, reason, cause))
+        state.close(_failed_or_lost(group, ended, reason, cause))
+        return []
     if not state.members:
         return []  # No node is left that could form another one.
     return _explain_free(stop)
@@ -1027,7 +1030,8 @@ def _charge(
     if isinstance(verdict, restarts.Restart) and _fruitless_for_too_long(state):
         verdict = restarts.GiveUp(_fruitless_for_too_long(state))
     if isinstance(verdict, restarts.GiveUp):
-        return state.close(failed_outcome(sentences.and_then(what, verdict.reason), cause))
+        state.close(failed_outcome(sentences.and_then(what, verdict.reason), cause))
+        return []
     group.wait.not_before = now + verdict.delay_s
     group.wait.reason = sentences.PAUSING if verdict.delay_s else ""
     stop = ended.stop

@@ -178,17 +178,24 @@ def candidates(state: CoordinatorState, now: float) -> list[str]:
     return nodes
 
 
-def count_newcomers(state: CoordinatorState, current: Round, now: float) -> int:
-    """How many nodes wait for which there would be a seat, without those that sit out."""
-    waiting = list(state.ready)
+def count_newcomers(
+    state: CoordinatorState, current: Round, now: float
+) -> tuple[int, float | None]:
+    """How many nodes wait for which there would be a seat, without those that sit out, and when
+    the first of these may come back."""
     absent = _absent(state, now)
-    if absent:
-        waiting = [name for name in waiting if name not in absent]
-        state.deadlines["room"] = _next_return(absent, now)
+    waiting = [name for name in state.ready if name not in absent]
+    until = _next_return(absent, now) if absent else None
     if not waiting or len(state.roles) < 2:
-        return len(waiting)
+        return len(waiting), until
     present = [name for name in current.seats.nodes() if name in state.members]
-    return len(select(state, [*present, *waiting])) - len(present)
+    return len(select(state, [*present, *waiting])) - len(present), until
+
+
+def paused_names(state: CoordinatorState, now: float) -> list[str]:
+    """The names of ready nodes whose hosts are paused."""
+    absent = _absent(state, now)
+    return [state.name_of(node) for node, record in absent.items() if record.is_paused(now)]
 
 
 def _seats_for(state: CoordinatorState, nodes: list[str]) -> int:
@@ -228,9 +235,10 @@ def _arrived(state: CoordinatorState, nodes: list[str]) -> list[NodeInfo]:
 
 
 def _by_age_of_state(state: CoordinatorState) -> tuple[str, ...]:
-    """Nodes with state, the newest and oldest first: former members, then those that ran before.
+    """Nodes whose workers have state: members of the last round, then those of earlier rounds, the
+    latest first, each in the order of their ranks.
 
-    A coordinator that took over between two rounds knows former members only by their reports.
+    A coordinator that took over between two rounds knows the last members only by their reports.
     """
     former = set(state.group.former)
     others = [
