@@ -11,7 +11,7 @@ from tools.docs import build_site as site
 from tools.docs import reference_tables
 
 from .planted import page as planted_page
-from .planted.failures import PLANTED
+from .planted.failures import PLANTED, Planted
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DOCS = REPOSITORY / "docs"
@@ -97,7 +97,7 @@ def test_what_is_made_from_the_code_is_up_to_date(name: str) -> None:
 
 
 @pytest.mark.parametrize("row", PLANTED, ids=lambda row: row.name)
-def test_the_page_of_planted_failures_shows_each(row) -> None:
+def test_the_page_of_planted_failures_shows_each(row: Planted) -> None:
     sections = planted_page.sections(planted_page.PAGE.read_text(encoding="utf-8"))
     section = sections[row.name]
     if row.told:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from holdfast.doctor import machine
 from holdfast.doctor.facts import (
     DiskRoom,
+    Finding,
     Interface,
     Kernel,
     Limits,
@@ -15,8 +16,9 @@ from holdfast.doctor.facts import (
     OwnName,
     Wanted,
     Way,
+    has_errors,
+    most_serious_first,
 )
-from holdfast.doctor.findings import Finding, has_errors, most_serious_first
 
 GIGABYTE = 1 << 30
 NOW = 1_800_000_000.0

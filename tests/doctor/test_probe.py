@@ -74,16 +74,6 @@ def test_all_nodes_have_one_page_and_one_of_them_is_the_first(
     assert list(folder.iterdir()) == [], "what was written to see whether it is shared is gone"
 
 
-def test_a_page_that_is_larger_than_a_value_of_the_store_arrives(
-    config: JobConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(probe, "PIECE_BYTES", 100)
-    with ThreadPoolExecutor() as pool:
-        both = [pool.submit(examined, config) for _ in range(2)]
-        pages = [one.result(DEADLINE_S)[0] for one in both]
-    assert pages[0] == pages[1]
-
-
 @pytest.mark.parametrize("said", [None, b"nothing that can be read"])
 def test_a_node_that_says_nothing_of_use_is_left_out(
     config: JobConfig,

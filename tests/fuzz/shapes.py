@@ -9,7 +9,7 @@ endless, a field is missing, or of another kind altogether.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -26,7 +26,7 @@ TEXTS = (
     "\r", "\u202egnirts", "\U0001f600" * 40, "%s%n{0}{}", "-1", "127.0.0.1", "::", "a" * 513,
     "b" * 5_000, "é" * 70_000, "c" * 900_000,
 )  # fmt: skip
-STRANGE = (
+STRANGE: tuple[Any, ...] = (
     None,
     True,
     False,
@@ -50,7 +50,7 @@ DEPTH = 6
 class Shapes:
     """Draws values of types. `known` are values that mean something to who gets them."""
 
-    def __init__(self, random: Random, known: dict[type, Sequence[Any]]) -> None:
+    def __init__(self, random: Random, known: Mapping[type, Sequence[Any]]) -> None:
         self._random = random
         self.known = known
         self.wildness = 0.04
@@ -96,7 +96,7 @@ class Shapes:
     def _float(self, kind: inspect.FloatType, deep: int) -> float:
         return self._random.choice(FLOATS) if self._is_wild() else self._random.uniform(0, 1e9)
 
-    def _text(self, kind: inspect.StrType, deep: int) -> str:
+    def _text(self, kind: inspect.Type, deep: int) -> str:
         return (
             self._random.choice(TEXTS) if self._is_wild() else self._random.choice(self.known[str])
         )

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from ..free_ports import free_port
 from ..integration.conftest import job_environment, name_of
@@ -222,7 +222,11 @@ def staged(folder: Path, network: Network | None, program: Path) -> Iterator[Sta
 
 
 def _started(
-    host: Host | None, command: list[str], environment: Mapping[str, str], home: Path, output
+    host: Host | None,
+    command: list[str],
+    environment: Mapping[str, str],
+    home: Path,
+    output: IO[bytes],
 ) -> subprocess.Popen[bytes]:
     if host is not None:
         return host.run(command, environment, home, Streams(stdout=output, stderr=output))

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,11 +26,11 @@ class Stage:
         self._pipes: list[int] = []
         self._folder = tmp_path
 
-    def stalled_read(self) -> tuple[Callable[[], bytes], Callable[[], None]]:
+    def stalled_read(self) -> tuple[Callable[[], bytes], Callable[[], int]]:
         """A read that does not come back, and what makes it."""
         reading, writing = os.pipe()
         self._pipes += [reading, writing]
-        return lambda: os.read(reading, 100), lambda: os.write(writing, b"here") and None
+        return partial(os.read, reading, 100), partial(os.write, writing, b"here")
 
     def until(self, condition: Callable[[], object]) -> None:
         loop_until(self.loop, condition, look_every_s=0.002)
@@ -66,7 +67,7 @@ def test_work_is_done_in_order_and_told_on_the_loop(stage: Stage) -> None:
 
     for number in range(1000):
         lane.do(
-            lambda number=number: work(number),
+            partial(work, number),
             lambda result: told.append((result, threading.get_ident())),
         )
     stage.until(lambda: len(told) == 1000)
@@ -163,7 +164,7 @@ def test_the_end_waits_for_all_of_it_and_for_what_came_of_it(stage: Stage) -> No
     told: list[int] = []
     for purpose in ("logs", "journal"):
         for number in range(100):
-            stage.disk.lane(purpose, "/logs").do(lambda number=number: number, told.append)
+            stage.disk.lane(purpose, "/logs").do(partial(int, number), told.append)
     stage.loop.run_until(stage.disk.all_done())
     assert sorted(told) == sorted([*range(100), *range(100)])
 
@@ -196,7 +197,7 @@ def test_an_end_is_patient_while_anything_moves(
 def test_what_nobody_would_miss_is_done_too_where_the_disk_answers(stage: Stage) -> None:
     kept: list[int] = []
     for number in range(100):
-        stage.disk.lane("imports").do(lambda number=number: kept.append(number))
+        stage.disk.lane("imports").do(partial(kept.append, number))
     stage.loop.run_until(stage.disk.all_done())
     assert kept == [*range(100)]
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
+from tools.simulator.timeline import ManualClock
 
 from holdfast.processes.stdlib_only import linux
-from holdfast.runtime.loop import EventLoop, Inbox
+from holdfast.runtime.loop import EventLoop, Inbox, Timers
+
+Pair = tuple[socket.socket, socket.socket]
 
 
 @pytest.fixture
@@ -21,7 +24,7 @@ def loop() -> Iterator[EventLoop]:
 
 
 @pytest.fixture
-def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+def pair() -> Iterator[Pair]:
     one, other = socket.socketpair()
     one.setblocking(False)
     other.setblocking(False)
@@ -30,16 +33,16 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
     other.close()
 
 
-def run(loop: EventLoop, done) -> None:
+def run(loop: EventLoop, done: Callable[[], object]) -> None:
     """Run until done; a timer keeps a broken loop from waiting for ever."""
     late: list[bool] = []
     timer = loop.call_later(60, late.append, True)
-    loop.run_until(lambda: bool(late) or done())
+    loop.run_until(lambda: bool(late) or bool(done()))
     timer.cancel()
     assert not late, "the loop waited in vain"
 
 
-def test_calls_are_made_in_the_order_they_were_asked_for(loop) -> None:
+def test_calls_are_made_in_the_order_they_were_asked_for(loop: EventLoop) -> None:
     calls: list[int] = []
     for number in range(5):
         loop.call_soon(calls.append, number)
@@ -47,7 +50,7 @@ def test_calls_are_made_in_the_order_they_were_asked_for(loop) -> None:
     assert calls == [0, 1, 2, 3, 4]
 
 
-def test_a_call_made_by_a_call_comes_in_the_next_turn(loop) -> None:
+def test_a_call_made_by_a_call_comes_in_the_next_turn(loop: EventLoop) -> None:
     """Else one that asks for itself again would starve everything else."""
     calls: list[str] = []
 
@@ -60,7 +63,9 @@ def test_a_call_made_by_a_call_comes_in_the_next_turn(loop) -> None:
     run(loop, lambda: "timer" in calls)
 
 
-def test_timers_go_off_in_order_and_equal_ones_as_they_were_set(loop, monkeypatch) -> None:
+def test_timers_go_off_in_order_and_equal_ones_as_they_were_set(
+    loop: EventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls: list[str] = []
     with monkeypatch.context() as patch:
         now = loop.now()
@@ -89,7 +94,7 @@ class EventWaker:
         os.close(self.number)
 
 
-def test_a_waker_ends_the_wait_and_no_timeout_does(monkeypatch) -> None:
+def test_a_waker_ends_the_wait_and_no_timeout_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """As after a suspend: the clock has gone on, and no timeout knows of it."""
     waker = EventWaker()
     loop = EventLoop(waker)
@@ -119,7 +124,7 @@ def test_timers_go_off_by_a_waker_of_the_kernel() -> None:
     loop.close()
 
 
-def test_what_is_cancelled_is_not_called(loop) -> None:
+def test_what_is_cancelled_is_not_called(loop: EventLoop) -> None:
     calls: list[str] = []
     soon = loop.call_soon(calls.append, "soon")
     later = loop.call_later(0, calls.append, "later")
@@ -130,7 +135,9 @@ def test_what_is_cancelled_is_not_called(loop) -> None:
     assert calls == ["end"]
 
 
-def test_a_reader_is_called_for_as_long_as_there_is_something_to_read(loop, pair) -> None:
+def test_a_reader_is_called_for_as_long_as_there_is_something_to_read(
+    loop: EventLoop, pair: Pair
+) -> None:
     one, other = pair
     read: list[bytes] = []
     loop.add_reader(one, lambda: read.append(one.recv(1)))
@@ -145,7 +152,7 @@ def test_a_reader_is_called_for_as_long_as_there_is_something_to_read(loop, pair
     assert read == [b"a", b"b", b"c"]
 
 
-def test_reading_and_writing_of_one_descriptor_are_apart(loop, pair) -> None:
+def test_reading_and_writing_of_one_descriptor_are_apart(loop: EventLoop, pair: Pair) -> None:
     one, other = pair
     calls: list[str] = []
 
@@ -162,7 +169,7 @@ def test_reading_and_writing_of_one_descriptor_are_apart(loop, pair) -> None:
     assert loop.remove_reader(one)
 
 
-def test_a_new_reader_replaces_the_old_one(loop, pair) -> None:
+def test_a_new_reader_replaces_the_old_one(loop: EventLoop, pair: Pair) -> None:
     one, other = pair
     calls: list[str] = []
     loop.add_reader(one, calls.append, "old")
@@ -172,7 +179,7 @@ def test_a_new_reader_replaces_the_old_one(loop, pair) -> None:
     assert calls == ["new x"]
 
 
-def test_a_reader_that_is_removed_in_the_turn_it_is_due_is_not_called(loop) -> None:
+def test_a_reader_that_is_removed_in_the_turn_it_is_due_is_not_called(loop: EventLoop) -> None:
     """Both are ready at once; the first to be called removes and closes the other."""
     first, second = socket.socketpair(), socket.socketpair()
     readers = [first[0], second[0]]
@@ -194,7 +201,7 @@ def test_a_reader_that_is_removed_in_the_turn_it_is_due_is_not_called(loop) -> N
     second[1].close()
 
 
-def test_a_reader_is_told_of_the_other_sides_end(loop, pair) -> None:
+def test_a_reader_is_told_of_the_other_sides_end(loop: EventLoop, pair: Pair) -> None:
     one, other = pair
     read: list[bytes] = []
     loop.add_reader(one, lambda: read.append(one.recv(1)))
@@ -203,7 +210,7 @@ def test_a_reader_is_told_of_the_other_sides_end(loop, pair) -> None:
     assert read[0] == b""
 
 
-def test_a_signal_is_handled_between_calls_and_wakes_the_loop(loop) -> None:
+def test_a_signal_is_handled_between_calls_and_wakes_the_loop(loop: EventLoop) -> None:
     calls: list[str] = []
 
     def long_call() -> None:
@@ -216,7 +223,7 @@ def test_a_signal_is_handled_between_calls_and_wakes_the_loop(loop) -> None:
     assert calls == ["long call", "signal"]
 
 
-def test_signals_are_told_apart_and_counted(loop) -> None:
+def test_signals_are_told_apart_and_counted(loop: EventLoop) -> None:
     calls: list[int] = []
     for number in (signal.SIGUSR1, signal.SIGUSR2):
         loop.add_signal_handler(number, calls.append, number)
@@ -226,7 +233,7 @@ def test_signals_are_told_apart_and_counted(loop) -> None:
     assert calls == [signal.SIGUSR1, signal.SIGUSR2, signal.SIGUSR1]
 
 
-def test_an_exception_of_a_callback_leaves_the_loop(loop) -> None:
+def test_an_exception_of_a_callback_leaves_the_loop(loop: EventLoop) -> None:
     def fail() -> None:
         raise ValueError("of the callback")
 
@@ -272,3 +279,45 @@ def test_an_inbox_goes_on_after_an_error_and_can_be_cleared() -> None:
         inbox.put(1)
     inbox.put(4)
     assert taken == [4]
+
+
+# Timers by name: one of each, the last that was set.
+
+
+def test_a_timer_that_is_set_again_fires_once_when_the_last_one_said() -> None:
+    clock = ManualClock()
+    fired: list[tuple[float, str]] = []
+    timers = Timers(clock, lambda name: fired.append((clock.now(), name)))
+    timers.set("look", 5.0)
+    clock.advance(3.0)
+    timers.set("look", 5.0)
+    timers.set("other", 1.0)
+    clock.advance(100.0)
+    assert fired == [(4.0, "other"), (8.0, "look")]
+
+
+def test_a_timer_may_set_itself_again_when_it_fires() -> None:
+    clock = ManualClock()
+    fired: list[float] = []
+
+    def fire(name: str) -> None:
+        fired.append(clock.now())
+        timers.set(name, 2.0)
+
+    timers = Timers(clock, fire)
+    timers.set("beat", 2.0)
+    clock.advance(7.0)
+    assert fired == [2.0, 4.0, 6.0]
+
+
+def test_none_fires_that_was_cancelled() -> None:
+    clock = ManualClock()
+    fired: list[str] = []
+    timers = Timers(clock, fired.append)
+    timers.set("look", 1.0)
+    timers.cancel()
+    clock.advance(10.0)
+    assert fired == []
+    timers.set("look", 1.0)
+    clock.advance(10.0)
+    assert fired == ["look"]

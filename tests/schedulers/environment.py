@@ -58,9 +58,16 @@ def make_environment() -> None:
     print(f"installing {' '.join(PACKAGES)} into {FOLDER} ...", flush=True)
     shutil.rmtree(FOLDER, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "venv", FOLDER], check=True)
-    pip = [FOLDER / "bin" / "python", "-m", "pip", "-qq", "--disable-pip-version-check", "install"]
+    pip = [
+        str(FOLDER / "bin" / "python"),
+        "-m",
+        "pip",
+        "-qq",
+        "--disable-pip-version-check",
+        "install",
+    ]
     subprocess.run([*pip, *PACKAGES], check=True)
-    subprocess.run([*pip, "--editable", CHECKOUT], check=True)
+    subprocess.run([*pip, "--editable", str(CHECKOUT)], check=True)
     READY.touch()
 
 

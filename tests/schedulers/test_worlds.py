@@ -23,7 +23,7 @@ def needs_frameworks() -> None:
 
 
 def run(job: PlacedJob, launcher: list[str]) -> Command:
-    words = [COMMAND, "run", f"--nproc-per-node={WORKERS}", PROGRAM, job.shared]
+    words = [str(COMMAND), "run", f"--nproc-per-node={WORKERS}", str(PROGRAM), str(job.shared)]
     command = job.start(*launcher, *words, env={"JAX_PLATFORMS": "cpu"})
     job.status(command)
     return command

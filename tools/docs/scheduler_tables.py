@@ -22,10 +22,10 @@ def page() -> str:
 
 
 def _lines() -> list[str]:
-    removed = [
-        f"| {row.scheduler} | {', '.join(f'`{name}`' for name in row.names)} | {row.reason} |"
-        for row in REMOVED
-    ]
+    removed = []
+    for row in REMOVED:
+        names = ", ".join(f"`{name}`" for name in row.names.split())
+        removed.append(f"| {row.scheduler} | {names} | {row.reason} |")
     return [
         "",
         "| of | removed | they |",

@@ -28,8 +28,7 @@ from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.bounds import one_line_each
 from holdfast.core.protocol.errors import HoldfastError, UsageError
 from holdfast.doctor import machine, page, reading
-from holdfast.doctor.facts import Wanted
-from holdfast.doctor.findings import Finding, most_serious_first
+from holdfast.doctor.facts import Finding, Wanted, most_serious_first
 from holdfast.doctor.group import Examined
 from holdfast.engine.secrets import Secrets
 
@@ -118,7 +117,7 @@ def _together(config: JobConfig, wanted: Wanted, shared: str, as_json: bool) -> 
         return _show(found, as_json)
     secrets = secrets_of(config, take_secrets()) or Secrets()
     if secrets.token is None:
-        print(f"holdfast: {sentences.open_doctor()}", file=sys.stderr)
+        print(f"holdfast: {sentences.OPEN_DOCTOR}", file=sys.stderr)
     logging.basicConfig(format="%(message)s", level=logging.INFO)  # The node's messages meanwhile.
     job = replace(
         config,

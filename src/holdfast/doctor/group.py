@@ -19,8 +19,7 @@ from msgspec import Meta, Struct
 from holdfast.core.policy.texts import listed
 from holdfast.core.protocol.bounds import Count, Line, Seconds
 from holdfast.doctor import machine
-from holdfast.doctor.facts import MachineFacts, Short, Wanted
-from holdfast.doctor.findings import Finding, Level, most_serious_first
+from holdfast.doctor.facts import Finding, Level, MachineFacts, Short, Wanted, most_serious_first
 
 SLOW_ROUND_TRIP_S = 0.01
 CLOCK_APART_S = 1.0

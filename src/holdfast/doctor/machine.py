@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 
 from holdfast.doctor.facts import (
     DiskRoom,
+    Finding,
     Kernel,
     Limits,
     MachineFacts,
@@ -20,7 +21,6 @@ from holdfast.doctor.facts import (
     Wanted,
     Way,
 )
-from holdfast.doctor.findings import Finding
 
 MEGABYTE = 1 << 20
 GIGABYTE = 1 << 30
@@ -243,7 +243,7 @@ def variables(known: Mapping[str, str], interfaces: set[str]) -> Iterator[Findin
         )
     if known.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"):
         yield warning("CUDA_LAUNCH_BLOCKING is set: every kernel is waited for", "unset it")
-    if known.get("NCCL_DEBUG", "").upper() in ("TRACE",):
+    if known.get("NCCL_DEBUG", "").upper() == "TRACE":
         yield warning("NCCL_DEBUG=TRACE writes gigabytes of logs", "NCCL_DEBUG=WARN")
     if known.get("TORCH_DISTRIBUTED_DEBUG", "").upper() == "DETAIL":
         yield warning(
@@ -258,13 +258,9 @@ def _missing_interface(value: str, there: set[str]) -> str:
     """The first interface of a list that is not there; NCCL takes prefixes, `=` and `^` too."""
     if value.startswith("^"):
         return ""
-    exact = value.startswith("=")
     names = [name.partition(":")[0] for name in value.lstrip("=").split(",") if name]
-    found = [
-        name
-        for name in names
-        if any(one == name if exact else one.startswith(name) for one in there)
-    ]
+    fits = str.__eq__ if value.startswith("=") else str.startswith
+    found = any(fits(one, name) for name in names for one in there)
     return "" if found or not names else names[0]
 
 

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from holdfast.core.protocol.bounds import clean
-from holdfast.doctor.facts import MachineFacts
-from holdfast.doctor.findings import Finding, has_errors
+from holdfast.doctor.facts import Finding, MachineFacts, has_errors
 from holdfast.doctor.group import Examined, names_of, some
 from holdfast.doctor.machine import size
 

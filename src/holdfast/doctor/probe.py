@@ -3,9 +3,8 @@
 The nodes meet as for a job, with its token and certificates, and tell each other what they find
 through the store of the round:
 
-    peer/RANK     where a node can be dialled, and its facts ─▶ each dials each other one
-    report/RANK   what came of it ─▶ the first node judges
-    page/…        the page, for all
+    peer/RANK     where a node can be dialled ─▶ each dials each other one
+    report/RANK   what came of it, and its facts ─▶ each judges all of them, alike
 
 Rules
 1. Every wait has an end: a node that does not answer is a finding.
@@ -33,8 +32,7 @@ from msgspec.structs import replace
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.bounds import Count, Port, cut
 from holdfast.doctor import group, page, reading
-from holdfast.doctor.facts import Few, Short, Wanted
-from holdfast.doctor.findings import Finding
+from holdfast.doctor.facts import Few, Finding, Short, Wanted
 from holdfast.doctor.group import DialResult, Examined
 from holdfast.elastic.rendezvous.membership import Membership, Seat
 from holdfast.elastic.rendezvous.store import CoordinatorStore, StoreError, StoreTimeoutError
@@ -49,7 +47,6 @@ GOODBYE_S, LAST_WORD_S = 1.0, 10.0
 PINGS = 5
 PEERS_MOST = 64
 """Each dials so many others, those that come after it: in a job of thousands not all do."""
-PIECE_BYTES = 1 << 19
 _PONG = struct.Struct("!d")
 _PULSE_S = 0.05
 
@@ -85,7 +82,7 @@ def examine(
         facts = reading.read(environ, log_dir=config.output.log_dir)
         found = Probe(seat, store, wanted, shared).run(Examined(seat.rank, facts))
         membership.note_success()
-        goodbye_s = LAST_WORD_S  # The coordinator's host stays until all have the page.
+        goodbye_s = LAST_WORD_S  # The coordinator's host stays until all have the reports.
         return found, seat.rank == 0
     finally:
         membership.leave(goodbye_s)
@@ -136,13 +133,9 @@ class Probe:
         peers = self._hear("peer", Peer)
         dials, shared = _dial_others(me.rank, peers), problem or _find(peers.get(0))
         self._tell("report", replace(own, dials=dials, shared=shared))
-        if me.rank != 0:
-            return self._read_page()
         reports = self._hear("report", Examined)
         every = [reports[rank] for rank in sorted(reports)]
-        found = page.page_of(every, group.judge(every, self._wanted, self._seat.size))
-        self._publish(found)
-        return found
+        return page.page_of(every, group.judge(every, self._wanted, self._seat.size))
 
     # What is said goes through the store.
 
@@ -159,19 +152,6 @@ class Probe:
                 self._store.wait([key], max(deadline - time.monotonic(), 0.0))
                 heard[rank] = msgspec.msgpack.decode(self._store.get(key), type=kind)
         return {rank: said for rank, said in heard.items() if getattr(said, "rank", None) == rank}
-
-    def _publish(self, found: page.DoctorPage) -> None:
-        """In pieces, since the store bounds its values."""
-        whole = msgspec.msgpack.encode(found)
-        pieces = [whole[at : at + PIECE_BYTES] for at in range(0, len(whole), PIECE_BYTES)]
-        for number, piece in enumerate(pieces):
-            self._store.set(f"page/{number}", piece)
-        self._store.set("page", str(len(pieces)))
-
-    def _read_page(self) -> page.DoctorPage:
-        self._store.wait(["page"], 2 * MEETING_S)
-        pieces = [self._store.get(f"page/{n}") for n in range(int(self._store.get("page")))]
-        return msgspec.msgpack.decode(b"".join(pieces), type=page.DoctorPage)
 
 
 def _share(folder: str) -> tuple[str, str, str]:

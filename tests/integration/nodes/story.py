@@ -15,12 +15,13 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 
 class Worker:
     """One worker of one round: all that its file says."""
 
-    def __init__(self, line: dict) -> None:
+    def __init__(self, line: dict[str, Any]) -> None:
         self.host: str = line["host"]
         self.pid: int = line["pid"]
         self.round: int = line["round"]
@@ -35,7 +36,7 @@ class Worker:
         self.saved_at: list[int] = []
         self.ended = False
 
-    def add(self, line: dict) -> None:
+    def add(self, line: dict[str, Any]) -> None:
         self.last = max(self.last, line["time"])
         self.ended = self.ended or line["did"] == "end"
         if line["did"] == "save":
