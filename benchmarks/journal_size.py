@@ -27,7 +27,7 @@ from holdfast.core.protocol.messages import (
 from holdfast.core.protocol.model import Endpoint, ErrorDetail, ExitStatus, Failure, NodeInfo
 from holdfast.engine.engine import Engine
 from holdfast.engine.ports import Ports
-from holdfast.observe.journal import SCHEMA, Journal, JournalHeader
+from holdfast.observe.journal import SCHEMA, ClockPair, Journal, JournalHeader
 
 SLOTS = 8
 STEPS = 60
@@ -51,7 +51,9 @@ class Crowd:
         nodes = {"min_nodes": number, "max_nodes": number, "slots": SLOTS}
         program, policy = Program("script", "train.py"), RestartPolicy(max_restarts=3)
         job = JobConfig("job", program, restarts=policy, **nodes)  # type: ignore[arg-type]
-        header = JournalHeader(SCHEMA, "job", "host-0", "host", "2026-01-31T12:00:00+0000", job)
+        header = JournalHeader(
+            SCHEMA, "job", "host-0", "host", "2026-01-31T12:00:00+0000", job, ClockPair(0.0, 0.0)
+        )
         self.names = [f"node-{index:05}-0123abcd" for index in range(number)]
         self._path, self._seen = path, 0
         self._journal = Journal(path, header, limit_bytes=1 << 40)

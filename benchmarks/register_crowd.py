@@ -44,7 +44,7 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.network import Means, add_network
 from holdfast.engine.ports import Ports
 from holdfast.engine.secrets import Secrets
-from holdfast.observe.journal import SCHEMA, Journal, JournalHeader
+from holdfast.observe.journal import SCHEMA, ClockPair, Journal, JournalHeader
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import EventLoop, Timers
 
@@ -68,7 +68,9 @@ class SimulatedAgent:
         self._tether: int | None = None
         self._shared: list[int] = []
         self._name = node[:20]
-        journal = Journal(None, JournalHeader(SCHEMA, config.run_id, node, host, "", config))
+        journal = Journal(
+            None, JournalHeader(SCHEMA, config.run_id, node, host, "", config, ClockPair(0.0, 0.0))
+        )
         ports = Ports(loop, self, journal, say=self._say, finished=self._finished)
         add_network(ports, config, node, Means(loop, Disk(loop, self._say), Secrets()))
         self.engine = Engine(config, node, host, ports)

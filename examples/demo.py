@@ -21,8 +21,8 @@ import time
 from pathlib import Path
 
 from holdfast.core.node_io import WorkerExited
+from holdfast.observe.history import LiveHistory
 from holdfast.observe.journal import JournalHeader, NodeStep, Step, read
-from holdfast.observe.live_history import LiveHistory
 
 WORKERS = 4
 VICTIM = 2

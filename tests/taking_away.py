@@ -3,7 +3,7 @@
 `TAKE_AWAY` is the text of a program, or of a `sitecustomize`, that takes a name out of the
 interpreter which runs it, so that the next Python can be met today:
 
-    TAKE_AWAY + taking_away("logging._startTime")
+    TAKE_AWAY + taking_away("runpy._run_module_as_main")
 """
 
 from __future__ import annotations

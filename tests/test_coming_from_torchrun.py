@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.table import OPTIONS
-from holdfast.elastic.agent.server.worker_environment import PASSED_ON
+from holdfast.elastic.agent.server.worker_group import PASSED_ON
 from holdfast.processes import environment, own_environment
 
 from . import torch_versions

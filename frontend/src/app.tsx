@@ -6,7 +6,6 @@ import { Lock } from "./views/lock";
 import { Logs } from "./views/logs";
 import { Nodes } from "./views/nodes";
 import { Note } from "./views/note";
-import { DropArea, NoJournal } from "./views/open_journals";
 import { Overview } from "./views/overview";
 import { Speed } from "./views/speed";
 import { Stacks } from "./views/stacks";
@@ -19,7 +18,7 @@ const VIEWS = { overview: Overview, speed: Speed, logs: Logs, stacks: Stacks, no
 
 export function App() {
   const { tab } = useRoute();
-  const { job, connection, opens, isFresh } = useStore("job", "connection");
+  const { job, connection, listsJobs, isFresh } = useStore("job", "connection");
   const help = useRef<HTMLDialogElement>(null);
   useKeys(() => (help.current?.open ? help.current.close() : help.current?.showModal()));
   useEffect(() => {
@@ -33,10 +32,9 @@ export function App() {
       <Header tab={tab} openHelp={() => help.current?.showModal()} />
       <LostLine />
       <main id="main" tabIndex={-1} class={job && !job.outcome && !job.is_journal && !isFresh ? "stale" : ""}>
-        {job ? <View /> : opens === "jobs" ? <Jobs /> : opens ? <NoJournal /> : <Beginning />}
+        {job ? <View /> : listsJobs ? <Jobs /> : <Beginning />}
       </main>
       <Note />
-      {connection.state !== "over" && <DropArea />}
       <Help dialog={help} />
     </>
   );

@@ -50,7 +50,7 @@ export function addressOf({ url, key: itsKey }: Dashboard): string {
 export async function ask(path: string, options: RequestInit = {}): Promise<Response> {
   const response = await fetch(path, {
     ...options,
-    headers: { Authorization: `Bearer ${key}`, "X-Holdfast": "1", ...options.headers },
+    headers: { Authorization: `Bearer ${key}`, ...options.headers },
     cache: "no-store",
     credentials: "omit",
     redirect: "error",

@@ -65,15 +65,20 @@ export interface LedgerPart {
   seconds: number;
 }
 
-/** A piece of the job's time: a part's name, from, to, and the round. */
-export type Segment = [string, number, number, number];
+/** A piece of the job's time. */
+export interface Segment {
+  part: string;
+  start: number;
+  end: number;
+  round: number;
+}
 
 /** One node: when it was there, and when workers of which round ran on it. */
 export interface Lane {
   node: string;
   start: number;
   end: number | null;
-  runs: [number, number, number | null][];
+  runs: { round: number; start: number; end: number | null }[];
 }
 
 export interface Node {
@@ -101,11 +106,8 @@ export const WORKER_STATES = [
 ] as const;
 export type WorkerState = (typeof WORKER_STATES)[number];
 
-/** One column: all values in the order of ranks, or only those of the ranks in `i`. */
-export interface Column {
-  i?: number[];
-  v: (number | null)[];
-}
+/** The values of all workers, in the order of ranks. */
+export type Column = (number | null)[];
 
 /** What changed about workers since the last such message. A missing column is as it was. */
 export interface RanksChange {
@@ -151,12 +153,6 @@ export interface Incident {
   phases: LedgerPart[];
 }
 
-/** What changed in a list: which places hold something else, and how long it is now. */
-export interface ListChange<T> {
-  set: [number, T][];
-  count: number;
-}
-
 export interface LogLine {
   at: number;
   rank: number;
@@ -170,9 +166,6 @@ export interface StackGroup {
   title: string;
   text: string;
 }
-
-/** What else can be looked at where this page is: journals that are sent there, the machine's jobs too. */
-export type Opens = "" | "journals" | "jobs";
 
 /** A job of this machine: as `holdfast jobs --json` has it. */
 export interface ListedJob {
@@ -190,19 +183,19 @@ export interface ListedJob {
 
 /** What comes down the stream, by the name of its event. */
 export interface Messages {
-  /** A new stream begins: all follows anew. Something comes every `alive_s` at the latest. */
-  hello: { at: number; alive_s: number; opens: Opens };
+  /** A new stream begins: all follows anew. Something comes every `alive_s` at the latest. `lists_jobs`: the page can list the jobs of its machine. */
+  hello: { at: number; alive_s: number; lists_jobs: boolean };
   job: Job;
-  nodes: ListChange<Node>;
+  nodes: Node[];
   ranks: RanksChange;
-  segments: ListChange<Segment>;
-  lanes: ListChange<Lane>;
-  incidents: ListChange<Incident>;
+  segments: Segment[];
+  lanes: Lane[];
+  incidents: Incident[];
   events: Event[];
   ledger: Ledger;
   dashboards: Dashboard[];
   /** The last lines of workers, once the job has ended. */
   lines: LogLine[];
   /** The job cannot be asked right now, and why; empty when it can again. */
-  trouble: { words: string };
+  trouble: string;
 }

@@ -2,7 +2,7 @@
 
 import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { History } from "./history";
-import type { Dashboard, Event, Incident, Job, Lane, Ledger, ListChange, LogLine, Messages, Node, Opens, Segment } from "./model";
+import type { Dashboard, Event, Incident, Job, Lane, Ledger, LogLine, Messages, Node, Segment } from "./model";
 import { Workers } from "./workers";
 
 export type Topic = "job" | "nodes" | "ranks" | "story" | "events" | "connection" | "choice" | "note";
@@ -28,7 +28,8 @@ class Store {
   ledger: Ledger | null = null;
   dashboards: Dashboard[] = [];
   lines: LogLine[] = [];
-  opens: Opens = "";
+  /** Whether the jobs of a machine can be chosen from here. */
+  listsJobs = false;
   /** Why the job cannot be asked right now. */
   trouble = "";
   /** Since when the same is waited for. */
@@ -114,9 +115,9 @@ class Store {
 type Takers = { [K in keyof Messages]: (store: Store, message: Messages[K]) => void };
 
 const TAKERS: Takers = {
-  hello(store, { at, opens }) {
+  hello(store, { at, lists_jobs }) {
     store.heardClock(at);
-    store.opens = opens;
+    store.listsJobs = lists_jobs;
     store.trouble = "";
     store.events = [];
     store.nodes = [];
@@ -129,8 +130,8 @@ const TAKERS: Takers = {
     store.job = job;
     store.tell("job");
   },
-  nodes(store, change) {
-    store.nodes = changed(store.nodes, change);
+  nodes(store, nodes) {
+    store.nodes = nodes;
     store.tell("nodes");
   },
   ranks(store, change) {
@@ -139,16 +140,16 @@ const TAKERS: Takers = {
     if (store.job && !store.job.is_journal) store.history.take(store.job, store.workers);
     store.tell("ranks");
   },
-  segments(store, change) {
-    store.segments = changed(store.segments, change);
+  segments(store, segments) {
+    store.segments = segments;
     store.tell("story");
   },
-  lanes(store, change) {
-    store.lanes = changed(store.lanes, change);
+  lanes(store, lanes) {
+    store.lanes = lanes;
     store.tell("story");
   },
-  incidents(store, change) {
-    store.incidents = changed(store.incidents, change);
+  incidents(store, incidents) {
+    store.incidents = incidents;
     store.tell("story");
   },
   events(store, events) {
@@ -168,17 +169,11 @@ const TAKERS: Takers = {
     store.lines = lines;
     store.tell("job");
   },
-  trouble(store, { words }) {
+  trouble(store, words) {
     store.trouble = words;
     store.tell("connection");
   },
 };
-
-function changed<T>(before: T[], { set, count }: ListChange<T>): T[] {
-  const now = before.slice(0, count);
-  for (const [index, item] of set) now[index] = item;
-  return now;
-}
 
 export const store = new Store();
 

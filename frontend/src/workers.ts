@@ -45,9 +45,7 @@ export class Workers {
       const told = change.columns[name];
       if (!told) continue;
       const column = this.columns[name];
-      const { i: which, v: values } = told;
-      const length = Math.min(values.length, which?.length ?? this.count);
-      for (let k = 0; k < length; k++) column[which ? which[k]! : k] = values[k] ?? NaN;
+      for (let k = 0; k < Math.min(told.length, this.count); k++) column[k] = told[k] ?? NaN;
     }
   }
 

@@ -12,6 +12,7 @@ from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol.document import Ledger
 from holdfast.core.protocol.messages import RunRound
 from holdfast.core.protocol.model import Assignment, Endpoint, Ranks, Term
+from holdfast.observe.history import LiveHistory
 from holdfast.observe.journal import (
     SCHEMA,
     ClockPair,
@@ -21,7 +22,6 @@ from holdfast.observe.journal import (
     NodeStep,
     Step,
 )
-from holdfast.observe.live_history import LiveHistory
 
 
 class Watched:

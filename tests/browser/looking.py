@@ -77,7 +77,7 @@ class Browser:
 
     def complaints(self) -> list[str]:
         """What the console has of errors since this was last asked; lost lines are none."""
-        found = [entry["message"] for entry in self.driver.get_log("browser")]
+        found = [entry["message"] for entry in self.driver.get_log("browser")]  # type: ignore[no-untyped-call]
         return [one for one in found if "Content Security Policy" in one or "Uncaught" in one]
 
     def hosts(self) -> set[str]:

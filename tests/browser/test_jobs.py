@@ -69,8 +69,10 @@ def test_a_page_outlives_the_coordinator_and_its_own_agent(
 ) -> None:
     place = tmp_path / "meeting"
     place.mkdir()
-    options = ("--nnodes", "1:3", "--rdzv-backend", "file", "--rdzv-endpoint", str(place))
-    options += ("--last-call", "2", "--max-restarts", "9")
+    options = (
+        *("--nnodes", "1:3", "--rdzv-backend", "file", "--rdzv-endpoint", str(place)),
+        *("--last-call", "2", "--max-restarts", "9"),
+    )
     agents = [jobs.start(*options)]
     first = jobs.link(0)
     browser.open(first)

@@ -112,8 +112,10 @@ def test_a_lost_coordinator_is_an_incident_and_all_are_those_of_the_report(
 ) -> None:
     place = tmp_path / "meeting"
     place.mkdir()
-    options = ("--nnodes", "2:3", "--rdzv-backend", "file", "--rdzv-endpoint", str(place))
-    options += ("--last-call", "2", "--max-restarts", "9")
+    options = (
+        *("--nnodes", "2:3", "--rdzv-backend", "file", "--rdzv-endpoint", str(place)),
+        *("--last-call", "2", "--max-restarts", "9"),
+    )
     agents = [jobs.start(*options)]
     browser.open(jobs.link(0), tab="nodes")
     agents += [jobs.start(*options), jobs.start(*options)]

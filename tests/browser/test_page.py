@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from msgspec.structs import replace
@@ -22,6 +23,10 @@ WIDTHS = (390, 900, 1440)
 TABS = ("overview", "speed", "logs", "stacks", "nodes")
 
 
+def is_at(browser: Browser, tab: str) -> bool:
+    return browser.text("nav [aria-current]").lower() == tab
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_stands_out_at_any_width_and_nothing_complains(
     browser: Browser, made_up: Serve, scheme: str
@@ -33,7 +38,7 @@ def test_nothing_stands_out_at_any_width_and_nothing_complains(
         for tab in TABS:
             browser.size(width)
             browser.run(f"location.hash = {tab!r}")
-            until(lambda tab=tab: browser.text("nav [aria-current]").lower() == tab)
+            until(partial(is_at, browser, tab), tab)
             wide = browser.run("return document.documentElement.scrollWidth")
             assert wide <= width, f"{tab} at {width} px is {wide} px wide"
     assert browser.complaints() == []

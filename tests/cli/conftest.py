@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from subprocess import CompletedProcess
+from subprocess import DEVNULL, CompletedProcess, Popen
 
 import pytest
 
 from holdfast.cli.main import main
 
-Call = Callable[..., CompletedProcess[str]]
+Run = Callable[..., CompletedProcess[str]]
+
+
+def start_quietly(
+    *words: str | Path, folder: Path | None = None, environ: Mapping[str, str] | None = None
+) -> Popen[bytes]:
+    """Start a command without any output."""
+    variables = {**os.environ, **(environ or {})}
+    return Popen(words, stdout=DEVNULL, stderr=DEVNULL, cwd=folder, env=variables)
 
 
 @pytest.fixture
-def call_holdfast(capsys: pytest.CaptureFixture[str]) -> Call:
+def call_holdfast(capsys: pytest.CaptureFixture[str]) -> Run:
     """Say words to the command in this process: for verbs that end before they start anything."""
 
     def call(*words: str) -> CompletedProcess[str]:
@@ -22,6 +31,33 @@ def call_holdfast(capsys: pytest.CaptureFixture[str]) -> Call:
         return CompletedProcess(words, status, *capsys.readouterr())
 
     return call
+
+
+FILES = {
+    "train.py": "",
+    "empty/notes.txt": "",
+    "runnable/__main__.py": "",
+    "package/__init__.py": "",
+    "package/train.py": "",
+    "package/sub/__init__.py": "",
+    "package/sub/__main__.py": "",
+    "growing/__init__.py": "__path__ = ['elsewhere']",
+    "spread/train.py": "",
+    "data.txt": "",
+}
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder: with files, packages and a command."""
+    for name, text in FILES.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_text(text)
+    (tmp_path / "tool").write_text("#!/bin/sh\n")
+    (tmp_path / "tool").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture

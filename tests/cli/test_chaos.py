@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from holdfast.core.protocol.errors import UsageError
 from holdfast.processes.stdlib_only.linux import read_process
 
 from ..waiting import until
+from .conftest import Run, start_quietly
 
 pytestmark = pytest.mark.slow  # Real jobs, for seconds each.
 
@@ -30,7 +30,6 @@ for step in range(100_000):
     time.sleep(0.05)
 """
 NAME = f"faults-{os.getpid()}"
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
@@ -39,9 +38,8 @@ def start(tmp_path: Path, holdfast: Path) -> Iterator[Callable[..., None]]:
     jobs: list[subprocess.Popen[bytes]] = []
 
     def run(*words: str) -> None:
-        command = [holdfast, "run", "-n2", f"--rdzv-id={NAME}", "--max-restarts=9", "--no-warm"]
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        jobs.append(subprocess.Popen([*command, *words, tmp_path / "steps.py"], **quiet))
+        options = ("-n2", f"--rdzv-id={NAME}", "--max-restarts=9", "--no-warm", *words)
+        jobs.append(start_quietly(holdfast, "run", *options, tmp_path / "steps.py"))
 
     yield run
     for job in jobs:
@@ -100,48 +98,5 @@ def test_times_are_read_as_they_are_written(text: str, length: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "-3s", "0s", "1/0s", "3 weeks"])
 def test_what_is_no_time_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="invalid duration"):
+    with pytest.raises(UsageError):
         interval(text)
-
-
-def test_at_least_one_fault_has_to_be_chosen(call_holdfast: Run) -> None:
-    told = call_holdfast("chaos", NAME)
-    assert (told.returncode, told.stderr.splitlines()[0]) == (
-        2,
-        "holdfast: choose at least one fault",
-    )
-
-
-def test_a_demo_runs_a_job_injects_faults_and_leaves_nothing(
-    run_holdfast: Run, tmp_path: Path
-) -> None:
-    faults = ("--kill-worker", "2s", "--kill-node", "4s", "--for", "7s", "--seed", "2")
-    told = run_holdfast("chaos", "--demo", *faults, timeout=300, env={"TMPDIR": str(tmp_path)})
-    assert told.returncode == 0, told.stdout + told.stderr
-    assert "kill worker: rank " in told.stdout
-    assert "kill node: " in told.stdout
-    assert "steps have added up to exactly what they must" in told.stdout
-    assert told.stdout.endswith("left behind: nothing: no process, no port, no file\n")
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.thorough
-def test_a_demo_that_is_interrupted_leaves_nothing(holdfast: Path, tmp_path: Path) -> None:
-    command = [holdfast, "chaos", "--demo", "--kill-worker", "1s"]
-    environ = {**os.environ, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as demo:
-        assert demo.stdout is not None
-        while "kill worker" not in demo.stdout.readline():
-            assert demo.poll() is None, "it ended by itself"
-        demo.send_signal(signal.SIGINT)
-        assert "ending it" in demo.stdout.read()
-        assert demo.wait(100) == 130
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_demo_has_no_name(call_holdfast: Run) -> None:
-    told = call_holdfast("chaos", "--demo", NAME)
-    assert (told.returncode, told.stderr.splitlines()[0]) == (
-        2,
-        f"holdfast: --demo has a job of its own, not '{NAME}'",
-    )

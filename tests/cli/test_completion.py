@@ -12,6 +12,8 @@ from holdfast.cli import completion
 from holdfast.cli.main import VERBS
 from holdfast.cli.table import OPTIONS
 
+from .conftest import Run
+
 OF_BASH = """
 . ./script
 COMP_WORDS=(WORDS) COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
@@ -31,14 +33,14 @@ def completed(script: str, folder: Path, words: str) -> list[str]:
 
 
 @pytest.mark.parametrize("shell", completion.SCRIPTS)
-def test_it_is_printed_and_nothing_is_run(run_holdfast, shell: str) -> None:
+def test_it_is_printed_and_nothing_is_run(run_holdfast: Run, shell: str) -> None:
     done = run_holdfast("run", f"--print_completion={shell}")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == completion.script(shell)
     assert run_holdfast("run", "--print-completion", shell, "train.py").stdout == done.stdout
 
 
-def test_another_shell_is_refused(run_holdfast) -> None:
+def test_another_shell_is_refused(run_holdfast: Run) -> None:
     done = run_holdfast("run", "--print-completion", "fish")
     assert done.returncode == 2
     assert "bash" in done.stderr

@@ -7,13 +7,12 @@ import signal
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from tests.waiting import once, until
 
-Run = Callable[..., subprocess.CompletedProcess[str]]
+from .conftest import Run
+
 WAITS = """
 import pathlib, sys, time
 end = pathlib.Path(sys.argv[1])
@@ -35,26 +34,6 @@ def fetch(url: str, key: str = "", until_told: bytes = b"") -> tuple[int, bytes]
     except urllib.error.HTTPError as error:
         with error:
             return error.code, error.read()
-
-
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        (["--port", "x"], "'x' is not a whole number"),
-        (["--port", "65536"], "65536 is out of range"),
-        (["--port"], "argument --port: expected one argument"),
-        (["--colour"], "unexpected argument: '--colour'"),
-        (["/no/such/place"], "there is no /no/such/place"),
-    ],
-)
-def test_a_mistake_is_said_with_a_hint(
-    call_holdfast: Run, words: list[str], complaint: str
-) -> None:
-    ended = call_holdfast("dashboard", *words)
-    assert ended.returncode == 2
-    assert complaint in ended.stderr
-    assert "hint: " in ended.stderr
-    assert not ended.stdout
 
 
 def test_its_help_says_how_to_go_there_from_another_machine(call_holdfast: Run) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.cli import sentences
 from holdfast.cli.options import ParsedRun, parse_run
 from holdfast.core.protocol.errors import UsageError
 from holdfast.placement.schedulers import SCHEDULERS
@@ -155,7 +156,7 @@ def test_more_nodes_than_were_placed_come_from_elsewhere() -> None:
     words = ("--nnodes=2:8", "--rdzv-backend=file", "--rdzv-endpoint=/shared", "--rdzv-id=job")
     config = run(*words, **one).config
     assert (config.node_rank, config.run_id, config.slots) == (None, "job", 8)
-    assert "need a place to meet" in refusal("--nnodes=2", **one).message
+    assert "--rdzv-endpoint" in refusal("--nnodes=2", **one).hint
 
 
 def test_a_node_by_itself_meets_nobody() -> None:
@@ -187,20 +188,12 @@ def test_an_indexed_job_runs_alone_until_the_number_of_nodes_is_said() -> None:
     assert run(**INDEXED).config.max_nodes == 1
     endpoint = {"HOLDFAST_RDZV_ENDPOINT": "job-0.service:29400"}
     assert run("--nnodes=2", **INDEXED, **endpoint).config.node_rank == 1
-    assert "this pod has no domain" in refusal("--nnodes=2", **INDEXED).message
-
-
-def test_a_rank_that_is_not_the_schedulers_is_doubted() -> None:
-    """As `sbatch` makes of `srun holdfast run --node-rank $SLURM_NODEID`: 0, on every node."""
-    words = ("--node-rank=0", "--master-addr=n1")
-    doubt = "--node-rank says that this is node 0, but SLURM_NODEID says 2"
-    assert any(note.startswith(doubt) for note in run(*words, **SLURM).notes)
-    assert not any(doubt in note for note in run(*words, **SLURM | {"SLURM_NODEID": "0"}).notes)
+    assert "HOLDFAST_RDZV_ENDPOINT" in refusal("--nnodes=2", **INDEXED).hint
 
 
 def test_more_workers_than_cpus_of_the_step_are_doubted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3})
-    assert "8 workers share 1 CPU, all that srun lets this node use" in run(**SLURM).notes[1]
+    assert run(**SLURM).notes == (LINE, sentences.few_cpus(8, 1))
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
     assert run(**SLURM).notes == (LINE,)
 
@@ -210,7 +203,6 @@ def test_more_workers_than_cpus_of_the_step_are_doubted(monkeypatch: pytest.Monk
 
 def test_what_cannot_work_is_refused_with_the_users_own_command() -> None:
     error = refusal("--max-restarts=3", **WITHOUT_SRUN)
-    assert "Slurm job 4711 has 4 nodes, but this was not started by srun" in error.message
     command = "srun --nodes=4 --ntasks=4 --ntasks-per-node=1 holdfast run --max-restarts=3 train.py"
     assert command in error.hint
 
@@ -238,7 +230,7 @@ def test_a_flag_that_is_off_does_not_make_it_work() -> None:
 
 def test_a_scheduler_that_names_no_host_leaves_the_address_to_the_user() -> None:
     lost = {"LWS_GROUP_SIZE": "2", "LWS_WORKER_INDEX": "1", "LWS_LEADER_ADDRESS": " "}
-    assert "LeaderWorkerSet does not say where the nodes meet" in refusal(**lost).message
+    assert "--rdzv-endpoint" in refusal(**lost).hint
     assert run("--rdzv-endpoint=n1", **lost).config.max_nodes == 2
 
 
@@ -258,7 +250,7 @@ def command(holdfast: Path, *words: str, **environ: str) -> subprocess.Completed
 
 def clean_environ() -> dict[str, str]:
     """Ours, as it would be if no scheduler had placed the tests."""
-    signs = tuple(f"{sign.partition('_')[0]}_" for sign, _ in SCHEDULERS)
+    signs = tuple(f"{sign.partition('_')[0]}_" for sign, _, _ in SCHEDULERS)
     return {name: text for name, text in os.environ.items() if not name.startswith(signs)}
 
 
@@ -305,6 +297,5 @@ def test_where_refuses_as_run_does(holdfast: Path) -> None:
         ended = command(holdfast, verb, "train.py", **WITHOUT_SRUN)
         assert ended.returncode == 2
         assert ended.stdout == ""
-        assert "holdfast: Slurm job 4711 has 4 nodes" in ended.stderr
-        assert "\nhint: srun --nodes=4" in ended.stderr
-        assert "Traceback" not in ended.stderr
+        said = [line.partition(": ")[0] for line in ended.stderr.splitlines()]
+        assert said == ["holdfast", "hint"]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 import pytest
@@ -26,6 +25,8 @@ from holdfast.processes import channel_server
 from holdfast.processes.channel_server import ChannelServer
 from holdfast.runtime.local_peer import LocalPeer
 from holdfast.runtime.loop import EventLoop
+
+from .conftest import Run
 
 EVIL = "\x1b]0;owned\x07\x1b[31mevil\r\nholdfast: the job succeeded"
 
@@ -96,11 +97,12 @@ def agent(job: str) -> Iterator[HostileAgent]:
     "verb", ["status", "events", "stacks", "drain node", "restart", "scale 2", "save", "stop"]
 )
 def test_no_answer_writes_lines_or_commands_to_the_terminal(
-    agent: HostileAgent, job: str, run_holdfast: Callable[..., subprocess.CompletedProcess[str]],
+    agent: HostileAgent, job: str, run_holdfast: Run,
     verb: str, refuses: bool,
 ) -> None:  # fmt: skip
     agent.refuses = refuses
-    done = run_holdfast(*verb.split(), job)
+    name, *more = verb.split()
+    done = run_holdfast(name, job, *more)
     shown = done.stdout + done.stderr
     assert "evil" in shown, "it was asked"
     assert "\x1b" not in shown

@@ -84,8 +84,8 @@ def test_a_verb_that_asks_a_job_ends_with_130(
     holdfast: Path, mute: socket.socket, verb: str
 ) -> None:
     place = f"--rdzv-endpoint=127.0.0.1:{mute.getsockname()[1]}"
-    words = (holdfast, verb, *ELSEWHERE[verb], place, "--rdzv-id=none")
-    with Started(*words) as started, mute.accept()[0]:
+    words = (verb, *ELSEWHERE[verb], place, "--rdzv-id=none")
+    with Started(holdfast, *words) as started, mute.accept()[0]:
         assert started.interrupted() == (130, "")
 
 

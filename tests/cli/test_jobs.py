@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from holdfast.cli.jobs import ListedJob, render
 
 from ..free_ports import free_port
 from ..waiting import until
+from .conftest import Run, start_quietly
 
 pytestmark = pytest.mark.slow  # Real jobs, for seconds each.
 
@@ -26,7 +26,6 @@ for step in range(int(sys.argv[1])):
     time.sleep(0.02)
 """
 LONG = "100000"
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 class Jobs:
@@ -43,9 +42,8 @@ class Jobs:
         return self._run("run", *options, str(self.script), steps, env=self.env, timeout=100)
 
     def start(self, *options: str, steps: str = LONG) -> subprocess.Popen[bytes]:
-        command = [self._holdfast, "run", *options, self.script, steps]
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        agent = subprocess.Popen(command, env={**os.environ, **self.env}, **quiet)
+        words = ("run", *options, str(self.script), steps)
+        agent = start_quietly(self._holdfast, *words, environ=self.env)
         self.started.append(agent)
         return agent
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 from pathlib import Path
+
+from holdfast.cli import sentences
 
 
 def test_too_few_descriptors_for_the_workers_are_said_in_a_sentence(
@@ -18,5 +22,5 @@ def test_too_few_descriptors_for_the_workers_are_said_in_a_sentence(
     )
 
     assert ended.returncode == 1
-    assert "Too many open files; the job cannot go on" in ended.stderr
-    assert "Traceback" not in ended.stderr
+    problem, hint = sentences.out_of_descriptors(os.strerror(errno.EMFILE))
+    assert ended.stderr.endswith(f"holdfast: {problem}\nhint: {hint}\n")

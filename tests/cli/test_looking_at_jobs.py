@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from holdfast.cli import sentences
+
 from ..free_ports import free_port
 from ..waiting import until
+from .conftest import Run, start_quietly
 
 pytestmark = pytest.mark.slow  # Real jobs, for seconds each.
 
@@ -23,7 +26,6 @@ for step in range(100_000):
     time.sleep(0.05)
 """
 NAME = f"looked-at-{os.getpid()}"
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
@@ -32,12 +34,11 @@ def nodes(tmp_path: Path, holdfast: Path) -> Iterator[tuple[list[subprocess.Pope
     script = tmp_path / "steps.py"
     script.write_text(PROGRAM)
     place = f"127.0.0.1:{free_port()}"
-    command = [
-        *(holdfast, "run", "--nnodes=1:2", f"--rdzv-endpoint={place}", f"--rdzv-id={NAME}"),
-        *("--no-warm", f"--snapshot-dir={tmp_path}", "--shutdown-timeout=5", script),
-    ]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    agents = [subprocess.Popen(command, **quiet) for _ in range(2)]
+    options = (
+        *("--nnodes=1:2", f"--rdzv-endpoint={place}", f"--rdzv-id={NAME}"),
+        *("--no-warm", f"--snapshot-dir={tmp_path}", "--shutdown-timeout=5"),
+    )
+    agents = [start_quietly(holdfast, "run", *options, script) for _ in range(2)]
     yield agents, place
     for agent in agents:
         agent.kill()
@@ -47,6 +48,12 @@ def nodes(tmp_path: Path, holdfast: Path) -> Iterator[tuple[list[subprocess.Pope
 def status(run_holdfast: Run, *words: str) -> dict[str, object]:
     told = run_holdfast("status", *words, "--json")
     return json.loads(told.stdout) if told.returncode == 0 else {}
+
+
+def ended_by(run_holdfast: Run) -> set[str]:
+    """By what the rounds of the job have ended."""
+    seen = status(run_holdfast, NAME)
+    return {one["ended_by"] for one in seen["interruptions"]}  # type: ignore[attr-defined]
 
 
 def job_is(run_holdfast: Run, **wanted: object) -> None:
@@ -71,37 +78,35 @@ def test_a_job_is_seen_restarted_drained_and_stopped(
 
     assert run_holdfast("scale", NAME, "1").returncode == 0
     job_is(run_holdfast, stage="running", round=3, ranks=1, restarts=0, max_nodes=1)
-    assert run_holdfast("scale", "1:2", NAME).returncode == 0
+    assert run_holdfast("scale", NAME, "1:2").returncode == 0
     job_is(run_holdfast, stage="running", round=4, ranks=2, restarts=0)
 
     seen = status(run_holdfast, NAME)
     names = [node["name"] for node in seen["nodes"]]  # type: ignore[attr-defined]
     other = next(name for name in names if name != seen["coordinator"])
     unknown = run_holdfast("drain", NAME, "nowhere")
-    assert (unknown.returncode, unknown.stderr) == (1, "holdfast: no node is called nowhere\n")
-    assert run_holdfast("drain", other, NAME).returncode == 0
+    assert (unknown.returncode, unknown.stdout) == (1, "")
+    assert "nowhere" in unknown.stderr
+    assert run_holdfast("drain", NAME, other).returncode == 0
     job_is(run_holdfast, stage="running", node_count=1, ranks=1)
 
-    told = run_holdfast("events", NAME).stdout
-    assert "asked for a restart" in told
-    assert "re-forming, not counted against --max-restarts" in told
-    assert "asked it to leave" in told
+    assert ended_by(run_holdfast) >= {"asked", "drain"}
     assert run_holdfast("stop", NAME).returncode == 0
     assert sorted(agent.wait(60) for agent in agents) == [143, 143]
     gone = run_holdfast("status", NAME)
     assert gone.returncode == 0
-    assert gone.stdout.startswith(f"{NAME} has ended: interrupted after ")
+    assert NAME in gone.stdout
     assert status(run_holdfast, NAME)["verdict"] == "interrupted"
-    assert "asked it to leave" in run_holdfast("events", NAME).stdout
+    assert run_holdfast("events", NAME).stdout
     late = run_holdfast("stop", NAME)
-    assert (late.returncode, late.stderr.startswith(f"holdfast: {NAME} has ended")) == (1, True)
+    assert (late.returncode, late.stdout) == (1, "")
 
 
 def test_events_are_followed_to_the_end_of_the_job(
     nodes: tuple[list[subprocess.Popen[bytes]], str], run_holdfast: Run, holdfast: Path
 ) -> None:
     job_is(run_holdfast, stage="running", ranks=2)
-    command = [holdfast, "events", NAME, "--follow", "--json"]
+    command = (holdfast, "events", NAME, "--follow", "--json")
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as follower:
         assert follower.stdout is not None
         kinds = [json.loads(follower.stdout.readline())["kind"]]
@@ -115,26 +120,15 @@ def test_events_are_followed_to_the_end_of_the_job(
 
 
 @pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        (("status", "no-such-job-here"), "holdfast: no job"),
-        (("status", "one", "two"), "holdfast: unexpected argument: 'two'"),
-        (("status", "--no-such-option"), "holdfast: "),
-        (("drain",), "holdfast: the following arguments are required: NODE"),
-        (("stop", "no-such-job-here"), "holdfast: no job"),
-        (("top", "no-such-job-here"), "holdfast: `holdfast top` needs a terminal"),
-        (("status", "--rdzv-endpoint", "127.0.0.1:1"), "holdfast: 127.0.0.1:1 refused"),
-        (("status", "--rdzv-endpoint", "x:y:z"), "holdfast: "),
-    ],
+    "words",
+    [("status", "no-such-job"), ("stop", "no-such-job"), ("status", "--rdzv-endpoint=[::1]:1")],
 )
-def test_a_mistake_is_said_in_a_line(
-    words: tuple[str, ...], complaint: str, call_holdfast: Run
+def test_a_job_that_is_not_there_is_said_in_a_line(
+    words: tuple[str, ...], call_holdfast: Run
 ) -> None:
     told = call_holdfast(*words)
-    assert told.returncode in (1, 2)
-    assert told.stdout == ""
-    assert told.stderr.startswith(complaint), told.stderr
-    assert "Traceback" not in told.stderr
+    assert (told.returncode, told.stdout) == (1, "")
+    assert len(told.stderr.splitlines()) == 1
 
 
 def test_top_draws_every_worker_and_leaves_the_terminal_as_it_was(
@@ -189,23 +183,6 @@ def test_top_heeds_keys_and_stays_with_the_verdict_when_the_job_ends(
     assert status == 0
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ((), "the following arguments are required: N|MIN:MAX"),
-        (("0",), "0 is not a number of nodes"),
-        (("4:2",), "'4:2' has the larger number first"),
-        (("many",), "'many' is neither N nor MIN:MAX"),
-        (("1:9999999",), "9999999 nodes are too many"),
-    ],
-)
-def test_a_number_of_nodes_that_makes_no_sense_is_refused(
-    words: tuple[str, ...], said: str, call_holdfast: Run
-) -> None:
-    told = call_holdfast("scale", *words)
-    assert (told.returncode, told.stderr.splitlines()[0]) == (2, f"holdfast: {said}")
-
-
 SAVER = """
 import sys, time
 import holdfast
@@ -223,9 +200,8 @@ def test_all_workers_save_on_request_and_go_on(
 ) -> None:
     script, noted = tmp_path / "saver.py", tmp_path / "noted"
     script.write_text(SAVER)
-    command = [holdfast, "run", "-n2", f"--rdzv-id={NAME}", "--no-warm", script, noted]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, **quiet) as agent:
+    words = ("run", "-n2", f"--rdzv-id={NAME}", "--no-warm", script, noted)
+    with start_quietly(holdfast, *words) as agent:
         try:
             until(lambda: "step " in run_holdfast("status", NAME).stdout, "the job steps")
             for time in (1, 2):
@@ -235,7 +211,7 @@ def test_all_workers_save_on_request_and_go_on(
                 assert len(lines) == 2 * time
                 assert len(set(lines)) == time
                 assert lines[-1].endswith(" False")
-                assert f"have saved step {lines[-1].split()[0]}, and go on" in told.stdout
+                assert told.stdout.endswith(f"{sentences.saved(int(lines[-1].split()[0]))}\n")
             job_is(run_holdfast, stage="running", round=1)
         finally:
             agent.terminate()
@@ -247,12 +223,4 @@ def test_a_program_that_does_not_ask_cannot_be_asked_to_save(
     job_is(run_holdfast, stage="running", ranks=2)
     told = run_holdfast("save", NAME)
     assert told.returncode == 1
-    assert "no worker of this job looks at holdfast.draining()" in told.stderr
-
-
-def test_a_time_to_save_that_is_none_is_refused(call_holdfast: Run) -> None:
-    told = call_holdfast("save", "--within", "soon")
-    assert (told.returncode, told.stderr.splitlines()[0]) == (
-        2,
-        "holdfast: invalid duration: 'soon'",
-    )
+    assert told.stderr == f"holdfast: {sentences.nobody_asks_to_save()}\n"

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.cli import sentences
 from holdfast.cli.options import HelpRequested, ParsedRun, parse_run
 from holdfast.cli.table import BY_NAME, OPTIONS, UNCHANGED, Option
 from holdfast.core.policy.config import DASHBOARD_PORT, DEFAULT_SIGNALS, JobConfig, Timeouts
@@ -332,7 +333,7 @@ def test_counted_workers_are_explained(word: str) -> None:
 
 def test_a_filter_that_shows_nobody_is_mentioned() -> None:
     parsed = parse_run(("--nproc-per-node=2", "--local-ranks-filter=2,5", "train.py"), {})
-    assert "(local ranks: 0 to 1)" in parsed.notes[0]
+    assert parsed.notes == (sentences.nobody_shown(2),)
     parsed = parse_run(("--nproc-per-node=2", "--local-ranks-filter=1,5", "train.py"), {})
     assert parsed.notes == ()
 
@@ -342,6 +343,37 @@ def test_empty_lists_filter_nothing() -> None:
         "--local-ranks-filter=", "--duplicate-stdout-filters=", "--rdzv-conf=", "--log-dir="
     )
     assert config == JobConfig(run_id=config.run_id, program=config.program)
+
+
+# --- what other packages register -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("option", "known"),
+    [
+        ("--rdzv-backend", ("etcd", "blackboard")),
+        ("--event-log-handler", ("null", "parchment")),
+        ("--logs-specs", ("recorder",)),
+    ],
+)
+def test_a_name_that_is_not_registered_is_answered_with_those_that_are(
+    option: str, known: tuple[str, ...]
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse(option, "unheard-of")
+    assert "'unheard-of'" in refused.value.message
+    assert all(name in refused.value.hint for name in known)
+
+
+def test_a_handler_for_torchrun_is_no_backend() -> None:
+    with pytest.raises(UsageError) as refused:
+        parse("--rdzv-backend=carrier-pigeon")
+    assert "holdfast.registers" in refused.value.hint
+
+
+def test_a_name_that_cannot_be_shown_is_refused() -> None:
+    with pytest.raises(UsageError):
+        parse("--role=a\nb")
 
 
 # --- anything at all ----------------------------------------------------------------------

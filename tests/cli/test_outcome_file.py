@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 
@@ -19,8 +17,7 @@ from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import EventLoop
 
 from ..waiting import until
-
-RunHoldfast = Callable[..., "CompletedProcess[str]"]
+from .conftest import Run
 
 
 def script(folder: Path, text: str) -> Path:
@@ -36,7 +33,7 @@ def script(folder: Path, text: str) -> Path:
     ],
 )
 def test_the_outcome_is_written_on_one_line(
-    run_holdfast: RunHoldfast, tmp_path: Path, text: str, status: int, begins: str
+    run_holdfast: Run, tmp_path: Path, text: str, status: int, begins: str
 ) -> None:
     file = tmp_path / "outcome"
     done = run_holdfast("run", "--outcome-file", str(file), str(script(tmp_path, text)))
@@ -49,7 +46,7 @@ def test_the_outcome_is_written_on_one_line(
 def test_a_job_that_was_asked_to_leave_has_no_outcome_yet(holdfast: Path, tmp_path: Path) -> None:
     file, started = tmp_path / "outcome", tmp_path / "started"
     text = f"import pathlib, time; pathlib.Path({str(started)!r}).touch(); time.sleep(600)"
-    words = [holdfast, "run", "--outcome-file", str(file), str(script(tmp_path, text))]
+    words = [str(holdfast), "run", f"--outcome-file={file}", str(script(tmp_path, text))]
     with subprocess.Popen(words, stderr=subprocess.DEVNULL) as process:
         until(started.exists, "a worker")
         process.send_signal(signal.SIGTERM)
@@ -58,7 +55,7 @@ def test_a_job_that_was_asked_to_leave_has_no_outcome_yet(holdfast: Path, tmp_pa
 
 
 def test_a_file_that_cannot_be_written_is_told_and_the_job_goes_on(
-    run_holdfast: RunHoldfast, tmp_path: Path
+    run_holdfast: Run, tmp_path: Path
 ) -> None:
     words = ("run", f"--outcome-file={tmp_path}/none/outcome", str(script(tmp_path, "pass")))
     done = run_holdfast(*words)

@@ -12,7 +12,7 @@ from holdfast.registers.register import RegisterUnreachable
 from ..waiting import DEADLINE_S, begin
 from .stages import Stage
 
-ETCD = pytest.mark.parametrize("stage", ["etcd"], indirect=True)
+ETCD = pytest.mark.parametrize("stage", ["etcd", "etcd-v2"], indirect=True)
 """Both APIs of etcd, whose servers tell of changes and count them."""
 
 

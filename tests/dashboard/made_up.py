@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -22,6 +22,7 @@ from holdfast.core.protocol.requests import (
     JobAsked,
     JobRequest,
     JobTold,
+    LogBlock,
     LogsAsked,
     LogsTold,
     NodeOverview,
@@ -63,12 +64,16 @@ class MadeUpJob:
         self.waiting: list[tuple[EventsAsked, AwaitedResponse]] = []
         self.stacks: dict[str, StacksTold] = {}
         self.dashboards: dict[str, DashboardTold] = {}
+        self.later: Callable[..., object] = lambda delay_s, what, *args: None
+        """Of the loop that serves it."""
         self._random = random.Random(seed)
         self.slow: set[int] = set()
         self.ended: set[int] = set()
         """Workers whose processes have ended."""
         self.stalled_at: float | None = None
         """Since when no worker makes a step."""
+        self.written: list[LogBlock] = []
+        """Of the workers of the first node."""
         self.segments: list[Segment] = []
         self.histories: dict[str, NodeHistory] = {}
 
@@ -92,9 +97,18 @@ class MadeUpJob:
             return
         if isinstance(request, EventsAsked) and request.after >= len(self.events):
             self.waiting.append((request, pending))
+            self.later(request.wait_s, self._answer_waiting, request, pending)
             return
-        if isinstance(request, LogsAsked) and request.after:
-            return  # Nobody writes any more.
+        self._tell(request, pending, of, nodes)
+
+    def _answer_waiting(self, request: EventsAsked, pending: AwaitedResponse) -> None:
+        if (request, pending) in self.waiting:
+            self.waiting.remove((request, pending))
+            self._tell(request, pending, "coordinator", ())
+
+    def _tell(
+        self, request: JobRequest, pending: AwaitedResponse, of: Recipients, nodes: Sequence[str]
+    ) -> None:
         names = [f"n{k}" for k in range(self.nodes)] if of == "all" else list(nodes)
         for name in names if of != "coordinator" else [self.coordinator]:
             pending.on_answer(0, name, pack(self._answer(request, name)))
@@ -110,7 +124,9 @@ class MadeUpJob:
                 packed = tuple(map(msgspec.msgpack.encode, self.events[request.after :]))
                 return EventsTold(packed, len(self.events))
             case LogsAsked():
-                return LogsTold((), 1)
+                after = request.after.get(node, 0)
+                found = tuple(self.written[after:]) if node == "n0" else ()
+                return LogsTold(found, len(self.written))
             case HistoryAsked():
                 parts_s: dict[str, float] = {"useful": 97.5, "stop": 2.5}
                 if self.segments:

@@ -11,16 +11,13 @@ from typing import Any
 from tests.dashboard.made_up import MadeUpJob
 from tests.waiting import loop_until
 
-from holdfast.dashboard.auth import PageAuth
-from holdfast.dashboard.live import live_site
-from holdfast.dashboard.page_files import read_page
-from holdfast.dashboard.site import Site
-from holdfast.dashboard.subscribers import ALIVE_S
+from holdfast.dashboard.pages import ALIVE_S
+from holdfast.dashboard.site import Site, live_site, read_page
 from holdfast.runtime.loop import EventLoop
 from holdfast.transport.http_server import HttpServer
 
 KEY = "a-key-for-tests"
-SiteOf = Callable[[EventLoop, PageAuth], Site]
+SiteOf = Callable[[EventLoop, str], Site]
 
 
 class Served:
@@ -31,12 +28,13 @@ class Served:
     ) -> None:
         """`site_of` is asked for another site than that of the job."""
         self.loop, self.job = EventLoop(), job
+        job.later = self.loop.call_later
         self.problems: list[str] = []
         self._asked: list[Asked] = []
         if site_of is not None:
-            self.site = site_of(self.loop, PageAuth(KEY))
+            self.site = site_of(self.loop, KEY)
         else:
-            self.site, self.feed = live_site(self.loop, job, PageAuth(KEY), read_page(), alive_s)
+            self.site, self.feed = live_site(self.loop, job, KEY, read_page(), alive_s)
         self.server = HttpServer(self.loop, self.site.routes, self.problems.append)
         self.address = self.server.listen()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.dashboard.page_files import FOLDER, read_page
+from holdfast.dashboard.site import FOLDER, read_page
 
 SOURCES = Path(__file__).resolve().parents[2] / "frontend"
 SERVED = ("index.html", "page.js", "page.css")

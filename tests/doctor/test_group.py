@@ -87,12 +87,6 @@ def test_a_folder_that_is_not_shared_has_errors() -> None:
     ]
 
 
-def test_names_that_lead_elsewhere_are_said_once_for_all_who_think_so() -> None:
-    lost = {"node1": ("127.0.1.1",), "node3": ("10.0.0.3",)}
-    said = found(node(0), replace(node(1), knows=lost), replace(node(2), knows={"node1": ()}))
-    assert said == [("warning", "names do not lead to their nodes: node1 from node2 and node3")]
-
-
 def test_two_nodes_of_one_name_can_be_told_apart() -> None:
     twin = replace(WELL.names, host="node1")
     said = found(node(0), node(1, names=twin), node(2, torch=""))

@@ -21,12 +21,12 @@ from ..free_ports import free_port
 
 
 def test_what_is_read_can_be_sent_and_judged() -> None:
-    facts = reading.read(os.environ, speed=True)
+    facts = reading.read(os.environ)
     assert msgspec.json.decode(msgspec.json.encode(facts), type=MachineFacts) == facts
     assert facts.python == sys.version.split()[0]
     assert facts.names.host == socket.gethostname()
     assert any(one.loopback for one in facts.interfaces)
-    assert facts.speed.loopback_bytes_per_s
+    assert facts.compute_s
     assert facts.memory_free_bytes
     machine.judge(facts, Wanted())
 
@@ -125,24 +125,3 @@ def test_a_folder_to_meet_in_must_be_written_to() -> None:
     (found,) = machine.room(meeting)
     assert "/proc/self/meet" in found.what
     assert found.level == "error"
-
-
-@pytest.mark.parametrize(
-    ("files", "level"),
-    [
-        ((), "none"),
-        (("memory/tasks",), "version 1"),
-        (("cgroup.controllers", "job/cgroup.procs"), "delegated"),
-        (("cgroup.controllers",), "not delegated"),
-    ],
-)
-def test_how_far_cgroups_go_is_told_apart(
-    tmp_path: Path, files: tuple[str, ...], level: str
-) -> None:
-    mounted, proc = tmp_path / "cgroup", tmp_path / "proc"
-    (proc / "self").mkdir(parents=True)
-    (proc / "self/cgroup").write_text("0::/job\n")
-    for name in files:
-        (mounted / name).parent.mkdir(parents=True, exist_ok=True)
-        (mounted / name).touch()
-    assert reading.cgroup_level(proc, mounted) == level

@@ -239,8 +239,9 @@ def _is_told_already(kind: type, name: str, static: Any) -> bool:
 
 def _line(name: str, value: Any) -> str:
     match value:
-        case property():
-            return f"{name}: {_annotation(inspect.signature(value.fget).return_annotation)}"
+        case property(fget=getter):
+            assert getter is not None
+            return f"{name}: {_annotation(inspect.signature(getter).return_annotation)}"
         case staticmethod():
             return f"@staticmethod {name}{_signature(value.__func__)}"
         case classmethod():
@@ -267,8 +268,11 @@ def _signature(function: Any) -> str:
 
 
 def _parameter(parameter: inspect.Parameter) -> str:
-    stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
-    text = f"{stars}{parameter.name}"
+    stars: dict[Any, str] = {
+        inspect.Parameter.VAR_POSITIONAL: "*",
+        inspect.Parameter.VAR_KEYWORD: "**",
+    }
+    text = f"{stars.get(parameter.kind, '')}{parameter.name}"
     if parameter.annotation is not parameter.empty:
         text += f": {_annotation(parameter.annotation)}"
     if parameter.default is not parameter.empty:

@@ -205,7 +205,7 @@ def beside_each_other(name: str, module: Any, own: Any) -> Iterator[tuple[str, A
             yield from members(public, one, other, f"{name}:{public}")
 
 
-def members(public: str, one: type, other: type, where: str) -> Iterator[tuple[str, Any, Any]]:
+def members(public: str, one: type, other: Any, where: str) -> Iterator[tuple[str, Any, Any]]:
     for member in surface.members_of(one, where):
         if not is_field(one, member):
             static = inspect.getattr_static(one, member)
@@ -231,11 +231,12 @@ def fits(one: Any, other: Any) -> bool:
     return True
 
 
-def class_fits(one: type, other: type) -> bool:
+def class_fits(one: type, other: Any) -> bool:
     if issubclass(one, enum.Enum):
-        values = [{n: m.value for n, m in each.__members__.items()} for each in (one, other)]
+        values = [{m.name: m.value for m in each} for each in (one, other)]
         return values[0] == values[1]
-    abstract = [getattr(each, "__abstractmethods__", frozenset()) for each in (one, other)]
+    none: frozenset[str] = frozenset()
+    abstract = [getattr(each, "__abstractmethods__", none) for each in (one, other)]
     if {name for name in abstract[1] if not name.startswith("_")} - abstract[0]:
         return False  # a subclass would have to have more
     is_error = issubclass(one, BaseException) and one.__init__ is BaseException.__init__

@@ -31,7 +31,7 @@ from holdfast.elastic.rendezvous.dynamic_rendezvous import (
     RendezvousTimeout,
 )
 
-from ..waiting import until
+from ..waiting import DEADLINE_S, until
 from . import agents_of_threads as threads
 
 BASES = [
@@ -39,7 +39,6 @@ BASES = [
     pytest.param(threads.THEIRS, id="on PyTorch's", marks=pytest.mark.torch),
     pytest.param(None, id="on none"),
 ]
-DEADLINE_S = threads.DEADLINE_S
 IMPORT_DEADLINE_S = 110.0
 """On a busy machine that reads it for the first time, PyTorch alone takes half a minute."""
 PATIENCE = RendezvousTimeout(join=timedelta(seconds=30), last_call=timedelta(seconds=1))
@@ -208,14 +207,14 @@ def handler_over(backend: Any, run_id: str, store: Any = None) -> DynamicRendezv
 
 
 ANOTHER_NODE = """
-import sys
+import sys, time
 from tests.elastic.test_third_party import InAFile, handler_over
 handler = handler_over(InAFile(sys.argv[1]), sys.argv[2])
 while True:
     info = handler.next_rendezvous()
     print(info.rank, info.world_size, flush=True)
-    while not handler.wait_for_change(60):
-        pass
+    while not handler.num_nodes_waiting():
+        time.sleep(0.01)
 """
 
 
@@ -431,7 +430,7 @@ class FailsOnceAmongFour:
 def metrics(ours: Any) -> Iterator[list[tuple[str, Any]]]:
     put: list[tuple[str, Any]] = []
 
-    class Noting(ours.metrics.MetricHandler):  # type: ignore[misc, name-defined]
+    class Noting(ours.metrics.MetricHandler):  # type: ignore[misc]
         def emit(self, metric_data: Any) -> None:
             put.append((metric_data.name, metric_data.value))
 

@@ -6,8 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from holdfast.observe.journal import read, replay
-from holdfast.observe.live_history import LiveHistory
+from tools.journals.replay import replay
+
+from holdfast.observe.history import LiveHistory
+from holdfast.observe.journal import read
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
 

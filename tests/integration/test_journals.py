@@ -7,6 +7,7 @@ import os
 import signal
 
 import pytest
+from tools.journals.replay import replay
 
 from holdfast.core.node_io import Finish
 from holdfast.observe import journal
@@ -31,7 +32,7 @@ def expect_replay(job, verdict: str) -> list[journal.Step]:
     times = [line["at"] for line in lines[1:]]
     assert times == sorted(times)
     header, written = journal.read(path)
-    assert list(journal.replay(header, written)) == []
+    assert list(replay(header, written)) == []
     # Whoever sets the machine's clock meanwhile is no part of the story.
     steps = [step for step in written if not isinstance(step, journal.ClockRead)]
     (finish,) = [effect for step in steps for effect in step.effects if isinstance(effect, Finish)]
@@ -145,7 +146,7 @@ def test_a_journal_that_was_cut_off_by_a_kill_can_be_read(start_job) -> None:
     with open(job.journal(), "ab") as file:
         file.write(b'{"seq": 99, "at"')  # As if it had been in the middle of a line.
     header, steps = journal.read(job.journal())
-    assert list(journal.replay(header, steps)) == []
+    assert list(replay(header, steps)) == []
     assert names(steps).count("WorkerStarted") == 2
     job.expect_nothing_left()
 

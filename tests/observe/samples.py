@@ -45,7 +45,7 @@ def _structs(info: inspect.StructType) -> list[Any]:
         {name: values[turn % len(values)] for name, values in fields.items()}
         for turn in range(count)
     ]
-    return [info.cls(**(values | FITTING.get(values.get("verdict"), {}))) for values in each]
+    return [info.cls(**(values | FITTING.get(values.get("verdict", ""), {}))) for values in each]
 
 
 def _unlike_its_default(field: inspect.Field) -> list[Any]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
+from tools.journals.explaining import story, the_end
 from tools.simulator import make_plan, simulate
 from tools.simulator.everywhere import Case
+from tools.simulator.plan import Plan
 
 from holdfast.core.coordinator_io import Heard
 from holdfast.core.node_io import Told
 from holdfast.core.protocol.messages import CloseJob, RunRound, StopRound
-from holdfast.observe.causes import JournalRead, StepId, causes, story, the_end
+from holdfast.observe.causes import JournalRead, StepId, causes
 from holdfast.observe.journal import ElectionStep, NodeStep, Step, read
 
 ROOTS = {
@@ -30,6 +33,10 @@ ROOTS = {
 def simulated(folder: Path, play: Callable[[Path], object]) -> list[JournalRead]:
     play(folder)
     return [read(path) for path in sorted(folder.glob("*.jsonl"))]
+
+
+def _simulate(plan: Plan, folder: Path) -> object:
+    return simulate(plan, journals=folder)
 
 
 def kind(step: Step) -> str:
@@ -96,7 +103,7 @@ def test_whatever_has_no_cause_may_have_none(profile: str, tmp_path: Path) -> No
         folder = tmp_path / str(seed)
         folder.mkdir()
         plan = make_plan(seed, profile)
-        journals = simulated(folder, lambda folder, plan=plan: simulate(plan, journals=folder))
+        journals = simulated(folder, partial(_simulate, plan))
         because = causes(journals)
         lines = {StepId(h.node, step.seq): step for h, steps in journals for step in steps}
         assert because.keys() == lines.keys()

@@ -15,9 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
+from tools.journals.replay import replay
 
 from holdfast.core import node as agent
-from holdfast.core.coordinator import check_leases, coordinator_of, decide, receive
+from holdfast.core.coordinator import Beginning, check_leases, coordinator_of, decide, receive
 from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     CoordinatorEvent,
@@ -59,7 +60,6 @@ from holdfast.core.protocol.messages import (
 from holdfast.core.protocol.model import NodeInfo, Term
 from holdfast.observe.journal import (
     SCHEMA,
-    Beginning,
     ClockPair,
     ClockRead,
     CoordinatorBegan,
@@ -70,7 +70,6 @@ from holdfast.observe.journal import (
     NodeStep,
     Step,
     read,
-    replay,
 )
 
 from ..core.node.imaginary_node import BLOWS, CHANCES, NODE, Node
@@ -83,7 +82,9 @@ JOB = JobConfig(
     output=Output(redirects={0: 3, 12: 1}),
     restarts=RestartPolicy(max_restarts=3),
 )
-HEADER = JournalHeader(SCHEMA, "job", NODE, "here", "2026-01-31T12:00:00+0000", JOB)
+HEADER = JournalHeader(
+    SCHEMA, "job", NODE, "here", "2026-01-31T12:00:00+0000", JOB, ClockPair(0.0, 0.0)
+)
 
 
 @pytest.fixture
@@ -98,6 +99,14 @@ def path(tmp_path: Path) -> Path:
 def test_every_event_of_the_agent_comes_back_as_it_was(path: Path, kind: type) -> None:
     there = [NodeStep(n, n / 3, event, []) for n, event in enumerate(samples(kind), 1)]
     assert written_and_read(path, there) == there
+
+
+def event_of(step: Step) -> object:
+    return getattr(step, "event", None)
+
+
+def effects_of(step: Step) -> list[object]:
+    return getattr(step, "effects", [])
 
 
 @pytest.mark.parametrize("kind", get_args(NodeEffect), ids=lambda kind: kind.__name__)
@@ -199,7 +208,7 @@ def test_text_that_is_no_text_does_not_end_the_job(path: Path) -> None:
     header, steps = read(path)
     assert header.config.role == "caf?"
     assert header.config.output.redirects == {0: 3, 12: 1}
-    assert [step.effects for step in steps] == [[Say("cannot open caf?")], [Say("fine")]]
+    assert [effects_of(step) for step in steps] == [[Say("cannot open caf?")], [Say("fine")]]
 
 
 def test_a_full_disk_does_not_end_the_job() -> None:
@@ -246,7 +255,7 @@ def test_without_a_path_nothing_is_written_and_listeners_still_hear(path: Path) 
 def test_steps_are_not_written_one_by_one_and_the_first_and_the_last_are(path: Path) -> None:
     journal = Journal(path, HEADER)
     for number in range(1, 1001):
-        told = [Report(WorkersProgressed(1, number))]
+        told: list[NodeEffect] = [Report(WorkersProgressed(1, number))]
         journal.agent(float(number), StepReported(1, 0, number), told)
         journal.agent(float(number), StepReported(1, 1, number), [])  # No further than the other.
         for node in ("a", "b"):
@@ -254,7 +263,7 @@ def test_steps_are_not_written_one_by_one_and_the_first_and_the_last_are(path: P
     journal.agent(1001.0, AllGone(), [])
     journal.close()
     _, steps = read(path)
-    assert [(step.seq, type(step), step.at) for step in steps] == [
+    assert [(step.seq, type(step), getattr(step, "at", None)) for step in steps] == [
         (1, NodeStep, 1.0),
         (2, NodeStep, 1000.0),
         (3, CoordinatorStep, 1000.0),
@@ -283,7 +292,7 @@ def test_the_first_step_of_every_round_is_there_at_once(path: Path) -> None:
     journal = Journal(path, HEADER)
     for number in (1, 2):
         journal.agent(float(number), StepReported(number, 0, 7), [])
-        assert [step.event for step in read(path)[1]][-1] == StepReported(number, 0, 7)
+        assert [event_of(step) for step in read(path)[1]][-1] == StepReported(number, 0, 7)
     journal.close()
 
 
@@ -301,7 +310,7 @@ def test_a_job_that_makes_steps_replays_without_most_of_them(path: Path) -> None
             node.happen(following or next(node.chance_of_failure()))
     node.journal.close()
     header, steps = read(path)
-    reported = [one for one in steps if isinstance(one.event, StepReported)]
+    reported = [one for one in steps if isinstance(event_of(one), StepReported)]
     assert (step, len(reported)) == (100, 4), "the first and the last of each round"
     assert list(replay(header, steps)) == []
 
@@ -343,8 +352,8 @@ def test_its_files_stay_below_the_limit_and_keep_the_beginning_and_the_end(path:
 def test_a_replay_goes_as_far_as_the_beginning_was_kept(path: Path) -> None:
     header, steps = long_journal(path, 16_000)
     assert list(replay(header, steps)) == []
-    without = [step for step in steps if not isinstance(step, Gap)]
-    place = next(n for n, step in enumerate(without) if step.effects)
+    without: list[Step] = [step for step in steps if not isinstance(step, Gap)]
+    place = next(n for n, step in enumerate(without) if effects_of(step))
     del without[place]
     assert list(replay(header, without)), "and still tells a step that is missing from a gap"
 
@@ -422,7 +431,9 @@ def test_a_job_with_a_recovery_replays(path: Path) -> None:
 def test_an_effect_that_was_changed_is_found(path: Path) -> None:
     steps = recovered_job(path)
     place = next(
-        n for n, step in enumerate(steps) if any(isinstance(e, StartWorkers) for e in step.effects)
+        n
+        for n, step in enumerate(steps)
+        if any(isinstance(one, StartWorkers) for one in effects_of(step))
     )
     true = steps[place]
     assert isinstance(true, NodeStep)
@@ -445,7 +456,7 @@ def test_a_decision_that_was_changed_is_found(path: Path) -> None:
 
 def test_an_event_that_is_missing_is_found(path: Path) -> None:
     steps = recovered_job(path)
-    failures = (n for n, step in enumerate(steps) if isinstance(step.event, WorkerExited))
+    failures = (n for n, step in enumerate(steps) if isinstance(event_of(step), WorkerExited))
     del steps[next(failures)]
     assert list(replay(HEADER, steps))
 
@@ -453,7 +464,7 @@ def test_an_event_that_is_missing_is_found(path: Path) -> None:
 def test_a_time_that_was_changed_is_found(path: Path) -> None:
     """What is said of a failure holds the time at which it was seen."""
     steps = recovered_job(path)
-    place = next(n for n, step in enumerate(steps) if isinstance(step.event, WorkerExited))
+    place = next(n for n, step in enumerate(steps) if isinstance(event_of(step), WorkerExited))
     steps[place] = structs.replace(steps[place], at=0.0)
     assert list(replay(HEADER, steps))
 
@@ -601,15 +612,6 @@ def test_both_clocks_are_written_down_again_only_where_they_have_come_apart(path
 
 def test_a_moment_is_put_in_time_to_the_millisecond() -> None:
     assert ClockPair(100.0, 1_800_000_000.25).time_of(101.5004) == 1_800_000_001.75
-
-
-def test_a_journal_of_the_first_schema_is_still_read(path: Path) -> None:
-    Journal(path, HEADER).close()
-    first = json.loads(path.read_text())
-    del first["clock"]
-    path.write_text(json.dumps({**first, "schema": 1}) + "\n")
-    header, steps = read(path)
-    assert (header.schema, header.clock, steps) == (1, None, [])
 
 
 def test_whoever_listens_is_told_of_every_step_also_of_those_that_are_not_written(

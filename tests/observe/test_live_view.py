@@ -22,7 +22,7 @@ from holdfast.core.protocol.messages import RunRound, StopRound, Welcomed, Worke
 from holdfast.core.protocol.model import Assignment, Endpoint, Ranks
 from holdfast.observe.history import History
 from holdfast.observe.journal import CoordinatorStep, NodeStep
-from holdfast.observe.live_view import live_line
+from holdfast.observe.summary import live_line
 
 JOB = JobConfig("job", Program("script", "train.py"), slots=2, max_nodes=2)
 WIDE = 200

@@ -22,7 +22,6 @@ def journals_of(folder: Path) -> list[JournalRead]:
 def moved(journal: JournalRead, by_s: float) -> JournalRead:
     """The same journal of a host whose clock was wrong."""
     header, steps = journal
-    assert header.clock is not None
     clock = ClockPair(header.clock.at, header.clock.wall + by_s)
     set_too = [
         ClockRead(step.seq, step.at, step.wall + by_s) if isinstance(step, ClockRead) else step
@@ -85,4 +84,3 @@ def test_a_single_journal_is_a_story_too(tmp_path: Path) -> None:
     simulate(make_plan(2, "deaths"), journals=tmp_path)
     (one, *_) = journals_of(tmp_path)
     assert [event.kind for event in tell([one]).events][-1] == "job_finished"
-    assert tell([]).events == ()

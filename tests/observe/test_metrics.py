@@ -10,9 +10,9 @@ from holdfast.core.node_io import StallOver, StepReported, StragglerFound, Told
 from holdfast.core.protocol.messages import CloseJob, StopRound, TellHang
 from holdfast.core.protocol.model import Outcome
 from holdfast.observe.exposition import Histogram, exposition
+from holdfast.observe.history import LiveHistory
 from holdfast.observe.journal import SCHEMA, ClockPair, JournalHeader
-from holdfast.observe.live_history import LiveHistory
-from holdfast.observe.metrics import METRICS, JobCounts
+from holdfast.observe.metrics import METRICS, job_samples, node_samples
 
 from .test_recoveries import (
     ENDED_WELL,
@@ -30,15 +30,15 @@ HEADER = JournalHeader(SCHEMA, "job", "here-1", "here", "", JOB, ClockPair(0.0, 
 UNITS = ("_seconds", "_bytes", "_ratio", "_per_second", "_seconds_total")
 
 
-def fed(*happenings: Happening) -> JobCounts:
+def fed(*happenings: Happening) -> LiveHistory:
     live = LiveHistory(HEADER)
     for step in steps(*happenings):
         live.feed(step)
-    return JobCounts(live)
+    return live
 
 
-def value(counts: JobCounts, name: str, *labels: str, now: float = 20.0) -> float:
-    found = (counts.samples() | counts.of_the_job(now))[name][labels]
+def value(live: LiveHistory, name: str, *labels: str, now: float = 20.0) -> float:
+    found = (node_samples(live) | job_samples(live, now))[name][labels]
     assert not isinstance(found, Histogram)
     return found
 
@@ -56,7 +56,7 @@ def test_names_are_by_the_conventions() -> None:
 
 
 def test_all_that_is_counted_is_in_the_table() -> None:
-    assert "holdfast_goodput_ratio" in exposition(METRICS, fed(*FIRST_ROUND).of_the_job(1.0), {})
+    assert "holdfast_goodput_ratio" in exposition(METRICS, job_samples(fed(*FIRST_ROUND), 1.0), {})
 
 
 def test_a_stall_is_counted_once_and_seen_while_it_lasts() -> None:
@@ -87,7 +87,7 @@ def test_a_stall_is_counted_once_and_seen_while_it_lasts() -> None:
 def test_time_is_spent_as_the_ledger_says_and_steps_done_again_were_not_useful() -> None:
     again: list[Happening] = [(9.0, StepReported(1, 0, 10)), *RECOVERY[:6]]
     counts = fed(*FIRST_ROUND, *again, (15.5, StepReported(2, 1, 6)))
-    spent = {name: s for (name,), s in counts.of_the_job(20.0)["holdfast_time_seconds"].items()}
+    spent = {name: s for (name,), s in job_samples(counts, 20.0)["holdfast_time_seconds"].items()}
     # Of ten steps from 0.5 to 10 the second round does five again; it steps from 15.5 to 20.
     known = {"useful": 4.75 + 4.5, "lost_steps": 4.75, "stop": 0.5, "form": 1.0}
     known |= {"spawn": 0.2 + 2.0, "first_step": 0.3 + 2.0}
@@ -105,7 +105,7 @@ def test_workers_that_never_say_a_step_are_useful_once_they_all_exist() -> None:
 
 def test_before_anything_has_happened_nothing_is_spent() -> None:
     assert value(fed(), "holdfast_goodput_ratio", now=5000.0) == 0.0
-    assert sum(fed().of_the_job(5000.0)["holdfast_time_seconds"].values()) == 0.0  # type: ignore[arg-type]
+    assert sum(job_samples(fed(), 5000.0)["holdfast_time_seconds"].values()) == 0.0  # type: ignore[arg-type]
 
 
 def test_ends_are_counted_by_what_became_of_the_worker() -> None:
@@ -121,12 +121,12 @@ def test_a_round_that_another_node_ended_is_no_failure_here() -> None:
 
 
 def test_a_recovery_is_observed_with_its_parts_once_it_is_over() -> None:
-    assert fed(*FIRST_ROUND, *RECOVERY[:-2]).samples()["holdfast_recovery_seconds"]
+    assert node_samples(fed(*FIRST_ROUND, *RECOVERY[:-2]))["holdfast_recovery_seconds"]
     counts = fed(*FIRST_ROUND, *RECOVERY, (16.5, StepReported(2, 0, 2)))
-    whole = counts.samples()["holdfast_recovery_seconds"][()]
+    whole = node_samples(counts)["holdfast_recovery_seconds"][()]
     assert isinstance(whole, Histogram)
     assert (sum(whole.counts), whole.sum) == (1, 5.5)
-    parts = counts.samples()["holdfast_recovery_phase_seconds"]
+    parts = node_samples(counts)["holdfast_recovery_phase_seconds"]
     sums = {name: part.sum for (name,), part in parts.items() if isinstance(part, Histogram)}
     assert sums == {"stop": 0.5, "form": 1.0, "spawn": 2.0, "first_step": 2.0}
 

@@ -8,13 +8,12 @@ import pytest
 from tools.simulator import make_plan, simulate
 
 from holdfast.core.policy.config import JobConfig, Program
-from holdfast.dashboard.static import static_page
-from holdfast.observe.goodput import PARTS, ROUNDS_MOST, RunningLedger, ledger
-from holdfast.observe.history import History, RoundHistory, TimeSpan
+from holdfast.dashboard.views import static_page
+from holdfast.observe.goodput import PARTS, ledger
+from holdfast.observe.history import ROUNDS_MOST, History, LiveHistory, RoundHistory, TimeSpan
 from holdfast.observe.job_report import report
-from holdfast.observe.journal import Gap, read
-from holdfast.observe.live_history import LiveHistory
-from holdfast.observe.metrics import JobCounts
+from holdfast.observe.journal import SCHEMA, ClockPair, Gap, JournalHeader, read
+from holdfast.observe.metrics import job_samples
 
 JOB = JobConfig("job", Program("script", "train.py"))
 ROUNDED_S = 5e-3
@@ -30,7 +29,7 @@ def test_all_views_of_one_journal_say_the_same(tmp_path: Path) -> None:
         live = LiveHistory(header)
         for step in taken:
             live.feed(step)
-        samples = JobCounts(live).of_the_job(taken[-1].at)
+        samples = job_samples(live, taken[-1].at)
         metric = {name: seconds for (name,), seconds in samples["holdfast_time_seconds"].items()}
         shown = static_page(report([(header, steps)])).ledger
         assert shown is not None
@@ -68,7 +67,8 @@ def restarted(rounds: int) -> History:
 
 
 def test_what_is_long_past_is_worked_out_once() -> None:
-    live, whole = RunningLedger(History(JOB)), restarted(5 * ROUNDS_MOST)
+    header = JournalHeader(SCHEMA, "job", "n", "here", "", JOB, ClockPair(0.0, 0.0))
+    live, whole = LiveHistory(header), restarted(5 * ROUNDS_MOST)
     for number, one in enumerate(whole.rounds):
         known = live.history
         known.start = one.announced if known.start is None else known.start
@@ -76,7 +76,7 @@ def test_what_is_long_past_is_worked_out_once() -> None:
         known.waits.append(whole.waits[number])
         known.pauses.append(whole.pauses[number])
         if number % 50 == 0:
-            live.parts_s(one.announced + 3.0)
+            live.book(one.announced + 3.0)
             assert len(known.rounds) <= ROUNDS_MOST + 50
     whole.start = whole.rounds[0].announced
-    assert live.parts_s(whole.end) == pytest.approx(ledger(whole).parts_s)
+    assert live.book(whole.end).parts_s == pytest.approx(ledger(whole).parts_s)

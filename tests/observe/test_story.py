@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from msgspec import structs
 from tools.simulator import make_plan, simulate
 
 from holdfast.core.coordinator_io import Explain, Heard, Tell, Write
 from holdfast.core.node_io import (
     AllGone,
     KillEverything,
+    NodeEffect,
     NodeStarted,
     Report,
     Say,
@@ -119,7 +119,7 @@ def test_a_failure_and_the_recovery_from_it_with_its_parts() -> None:
 
 
 def test_a_worker_that_is_ended_for_the_hang_has_failed_and_does_not_end_its_round() -> None:
-    ends = [Say("ending rank 1 for it (--hang restart)"), SignalWorkers(9, (1,))]
+    ends: list[NodeEffect] = [Say("ending rank 1 for it (--hang restart)"), SignalWorkers(9, (1,))]
     events = told(
         run(101.0, 1),
         NodeStep(2, 200.0, Told(TellHang(1, ends=True)), [Say("the job hangs: …"), *ends]),
@@ -169,7 +169,7 @@ def test_what_the_coordinator_explains_is_a_decision_a_wait_or_just_said() -> No
 
 
 def test_the_end_of_all_workers_is_told() -> None:
-    done = [Report(WorkersSucceeded(1))]
+    done: list[NodeEffect] = [Report(WorkersSucceeded(1))]
     events = told(run(101.0, 1), NodeStep(2, 102.0, WorkerExited(1, 1, 1, ExitStatus(0)), done))
     assert kinds(events) == ["round_formed", "workers_done"]
 
@@ -181,12 +181,6 @@ def test_time_follows_a_clock_that_was_set() -> None:
         NodeStep(3, 102.5, Told(CloseJob(Outcome("succeeded", "done", 0))), []),
     )
     assert [event.at for event in events] == [5001.0, 9000.5]
-
-
-def test_an_old_journal_is_in_time_to_the_second() -> None:
-    old = structs.replace(HEADER, clock=None, started="2026-01-31T12:00:00+0200")
-    (event,) = told(NodeStep(1, 777.0, NodeStarted(), []), header=old)
-    assert event.at == 1769853600.0  # 10:00 UTC
 
 
 def test_what_a_long_journal_has_lost_is_told() -> None:

@@ -10,8 +10,8 @@ from holdfast.core.node_io import NodeStarted, StepReported, Told, WorkerStarted
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol.messages import RunRound, StopRound, WorkersProgressed
 from holdfast.core.protocol.model import Assignment, Endpoint, Outcome, Ranks
+from holdfast.observe.history import LiveHistory
 from holdfast.observe.journal import ClockPair, CoordinatorStep, JournalHeader, NodeStep
-from holdfast.observe.live_history import LiveHistory
 from holdfast.observe.summary import (
     Summary,
     closing,

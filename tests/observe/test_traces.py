@@ -63,7 +63,7 @@ def test_a_recovery_has_its_parts_one_behind_the_other() -> None:
 
 
 def test_every_span_ends_once_and_nothing_is_noted_of_one_that_has_ended() -> None:
-    open_spans, over = {JOB}, set()
+    open_spans, over = {JOB}, set[str]()
     for one in told(*TROUBLED[:-1]):
         if isinstance(one, SpanBegan):
             assert one.parent in open_spans

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.placement.scheduler_variables import KEPT, REMOVED, describing_ranks
+from holdfast.placement.scheduler_variables import REMOVED, describing_ranks
 
 from .environments import paths, variables
 
@@ -20,7 +20,6 @@ OF_OTHERS = (
     "MPI_LOCALRANKID",  # Accelerate
     "MV2_COMM_WORLD_LOCAL_RANK",  # Accelerate
     "SLURM_NTASKS",  # Lightning
-    "JSM_NAMESPACE_LOCAL_RANK",  # Lightning
     "PALS_LOCAL_RANKID",
 )
 
@@ -56,4 +55,3 @@ def test_our_own_variables_and_everybody_elses_stay() -> None:
 
 def test_every_decision_has_its_reason() -> None:
     assert all(row.reason for row in REMOVED)
-    assert all(row.reason for row in KEPT)

@@ -13,67 +13,66 @@ from holdfast.placement.schedulers import SCHEDULERS, detect, read_file
 
 from .environments import found, paths, variables
 
-PLACED: dict[str, tuple[str, tuple[int, int] | None, int | None, str, bool | None, str]] = {
+PLACED: dict[str, tuple[str, int | None, int | None, str, bool | None, str]] = {
     # Real ones: the sentence's beginning, nodes, rank, host, whether it hosts, id.
-    "slurm-srun-4-nodes-node0": ("Slurm job 3, step 0", (4, 4), 0, "host1", True, "slurm-3.0.0"),
-    "slurm-srun-4-nodes-node2": ("Slurm job 3, step 0", (4, 4), 2, "host1", False, "slurm-3.0.0"),
-    "slurm-array-srun-element0": ("Slurm job 7, step 0", (1, 1), 0, "host1", True, "slurm-7.0.0"),
-    "slurm-array-batch-element1": ("Slurm job 6", (1, 1), 0, "", None, ""),
+    "slurm-srun-4-nodes-node0": ("Slurm job 3, step 0", 4, 0, "host1", True, "slurm-3.0.0"),
+    "slurm-srun-4-nodes-node2": ("Slurm job 3, step 0", 4, 2, "host1", False, "slurm-3.0.0"),
+    "slurm-array-srun-element0": ("Slurm job 7, step 0", 1, 0, "host1", True, "slurm-7.0.0"),
+    "slurm-array-batch-element1": ("Slurm job 6", 1, 0, "", None, ""),
     "slurm-sbatch-second-step-1-of-2-nodes": (
-        "Slurm job 4, step 1", (1, 1), 0, "host1", True, "slurm-4.1.0"),
+        "Slurm job 4, step 1", 1, 0, "host1", True, "slurm-4.1.0"),
     "slurm-requeued-srun-node1": (
-        "Slurm job 12, step 0, restart 1", (2, 2), 1, "host1", False, "slurm-12.0.1"),
+        "Slurm job 12, step 0, restart 1", 2, 1, "host1", False, "slurm-12.0.1"),
     "slurm-het-sbatch-srun-procid0": (
-        "Slurm job 10, step 0", (3, 3), 0, "host1", True, "slurm-10.0.0"),
+        "Slurm job 10, step 0", 3, 0, "host1", True, "slurm-10.0.0"),
     "slurm-het-sbatch-srun-procid2": (
-        "Slurm job 10, step 0", (3, 3), 2, "host1", False, "slurm-10.0.0"),
-    "slurm-het-srun-second-2": ("Slurm job 8, step 0", (3, 3), 2, "host1", False, "slurm-8.0.0"),
+        "Slurm job 10, step 0", 3, 2, "host1", False, "slurm-10.0.0"),
+    "slurm-het-srun-second-2": ("Slurm job 8, step 0", 3, 2, "host1", False, "slurm-8.0.0"),
     "slurm-het-sbatch-srun-without-group-procid0": (
-        "Slurm job 10, step 1", (1, 1), 0, "host1", True, "slurm-10.1.0"),
-    "slurm-srun-mpi-pmi2-1": ("Slurm job 13, step 2", (2, 2), 1, "host1", False, "slurm-13.2.0"),
+        "Slurm job 10, step 1", 1, 0, "host1", True, "slurm-10.1.0"),
+    "slurm-srun-mpi-pmi2-1": ("Slurm job 13, step 2", 2, 1, "host1", False, "slurm-13.2.0"),
     "slurm-mpirun-openmpi-rank0": (
-        "Open MPI job 719060993", (2, 2), 0, "host1", True, "mpi-719060993"),
+        "Open MPI job 719060993", 2, 0, "host1", True, "mpi-719060993"),
     "slurm-mpirun-openmpi-rank1": (
-        "Open MPI job 719060993", (2, 2), 1, "host1", False, "mpi-719060993"),
-    "slurm-mpiexec-hydra-rank0": ("MPI job 13.1", (2, 2), 0, "host1", True, "mpi-13.1"),
-    "slurm-mpiexec-hydra-rank1": ("MPI job 13.1", (2, 2), 1, "host1", False, "mpi-13.1"),
-    "openmpi-rank0": ("Open MPI job 3857186817", (2, 2), 0, "host1", True, "mpi-3857186817"),
-    "openmpi-rank1": ("Open MPI job 3857186817", (2, 2), 1, "host1", False, "mpi-3857186817"),
+        "Open MPI job 719060993", 2, 1, "host1", False, "mpi-719060993"),
+    "slurm-mpiexec-hydra-rank0": ("MPI job 13.1", 2, 0, "host1", True, "mpi-13.1"),
+    "slurm-mpiexec-hydra-rank1": ("MPI job 13.1", 2, 1, "host1", False, "mpi-13.1"),
+    "openmpi-rank0": ("Open MPI job 3857186817", 2, 0, "host1", True, "mpi-3857186817"),
+    "openmpi-rank1": ("Open MPI job 3857186817", 2, 1, "host1", False, "mpi-3857186817"),
     "openmpi5-rank0": (
-        "Open MPI job prterun-vm-6778", (2, 2), 0, "vm", True, "mpi-prterun-vm-6778-1"),
+        "Open MPI job prterun-vm-6778", 2, 0, "vm", True, "mpi-prterun-vm-6778-1"),
     "openmpi5-rank1": (
-        "Open MPI job prterun-vm-6778", (2, 2), 1, "vm", False, "mpi-prterun-vm-6778-1"),
+        "Open MPI job prterun-vm-6778", 2, 1, "vm", False, "mpi-prterun-vm-6778-1"),
     "openmpi5-elsewhere-rank0": (
-        "Open MPI job prterun-vm-6721", (2, 2), 0, "", True, "mpi-prterun-vm-6721-1"),
+        "Open MPI job prterun-vm-6721", 2, 0, "", True, "mpi-prterun-vm-6721-1"),
     "openmpi5-elsewhere-rank1": (
-        "Open MPI job prterun-vm-6721", (2, 2), 1, "", False, "mpi-prterun-vm-6721-1"),
-    "hydra-rank0": ("MPI job", (2, 2), 0, "", True, ""),
-    "hydra-rank1": ("MPI job", (2, 2), 1, "", False, ""),
+        "Open MPI job prterun-vm-6721", 2, 1, "", False, "mpi-prterun-vm-6721-1"),
+    "hydra-rank0": ("MPI job", 2, 0, "", True, ""),
+    "hydra-rank1": ("MPI job", 2, 1, "", False, ""),
     # By documentation.
-    "slurm-gpus": ("Slurm job 4711, step 0", (4, 4), 2, "n1", False, "slurm-4711.0.0"),
-    "slurm-other-order": ("Slurm job 4711, step 0", (2, 2), 0, "", True, "slurm-4711.0.0"),
+    "slurm-gpus": ("Slurm job 4711, step 0", 4, 2, "n1", False, "slurm-4711.0.0"),
+    "slurm-other-order": ("Slurm job 4711, step 0", 2, 0, "", True, "slurm-4711.0.0"),
     "slurm-het-second-group-sorts-first": (
-        "Slurm job 10, step 0", (3, 3), 1, "z1", False, "slurm-10.0.0"),
+        "Slurm job 10, step 0", 3, 1, "z1", False, "slurm-10.0.0"),
     "pals": (
-        "MPI job 0e8d8a5b-8f0e-4b3e-9d2a-1c2b3a4d5e6f", (2, 2), 1, "x3006c0s13b0n0", False,
+        "MPI job 0e8d8a5b-8f0e-4b3e-9d2a-1c2b3a4d5e6f", 2, 1, "x3006c0s13b0n0", False,
         "mpi-0e8d8a5b-8f0e-4b3e-9d2a-1c2b3a4d5e6f"),
-    "pbs-host1": ("PBS job 1672.server", (2, 2), 1, "n07.site", False, "pbs-1672.server"),
-    "lsf-host1": ("LSF job 4711", (2, 2), 1, "hostA", False, "lsf-4711"),
-    "jsrun": ("jsrun in LSF job 4711", (2, 2), 1, "h31n01", False, "lsf-4711"),
+    "pbs-host1": ("PBS job 1672.server", 2, 1, "n07.site", False, "pbs-1672.server"),
+    "lsf-host1": ("LSF job 4711", 2, 1, "hostA", False, "lsf-4711"),
     "sagemaker-host1": (
-        "SageMaker night-2026-11-17", (3, 3), 1, "algo-1", False, "night-2026-11-17"),
-    "sagemaker-older-host1": ("SageMaker", (2, 2), 1, "algo-1", False, ""),
+        "SageMaker night-2026-11-17", 3, 1, "algo-1", False, "night-2026-11-17"),
+    "sagemaker-older-host1": ("SageMaker", 2, 1, "algo-1", False, ""),
     "aws-batch-main": (
-        "AWS Batch job 3f2a17c4-8f0e-4b3e-9d2a-1c2b3a4d5e6f", (4, 4), 0, "10.0.1.17", True,
+        "AWS Batch job 3f2a17c4-8f0e-4b3e-9d2a-1c2b3a4d5e6f", 4, 0, "10.0.1.17", True,
         "batch-3f2a17c4-8f0e-4b3e-9d2a-1c2b3a4d5e6f.2"),
     "aws-batch-child": (
-        "AWS Batch job 3f2a17c4-8f0e-4b3e-9d2a-1c2b3a4d5e6f", (4, 4), 3, "10.0.1.17", False,
+        "AWS Batch job 3f2a17c4-8f0e-4b3e-9d2a-1c2b3a4d5e6f", 4, 3, "10.0.1.17", False,
         "batch-3f2a17c4-8f0e-4b3e-9d2a-1c2b3a4d5e6f.2"),
     "skypilot": (
-        "SkyPilot sky-2026-11-17-21-18-31-563597_cluster_id-1", (2, 2), 1, "10.1.0.4", False,
+        "SkyPilot sky-2026-11-17-21-18-31-563597_cluster_id-1", 2, 1, "10.1.0.4", False,
         "sky-2026-11-17-21-18-31-563597_cluster_id-1"),
-    "dstack": ("dstack fast-moth-1", (3, 3), 2, "172.16.0.5", False, "fast-moth-1"),
-    "leader-worker-set": ("LeaderWorkerSet", (4, 4), 2, "train-0.train.default", False, ""),
+    "dstack": ("dstack fast-moth-1", 3, 2, "172.16.0.5", False, "fast-moth-1"),
+    "leader-worker-set": ("LeaderWorkerSet", 4, 2, "train-0.train.default", False, ""),
     "indexed-job": (
         "Kubernetes Job night, index 2", None, 2, "night-0.workers.default.svc.cluster.local",
         False, "night"),
@@ -147,7 +146,7 @@ def test_what_is_said_has_a_source(name: str) -> None:
     known: dict[str, object] = {"nodes": seen.nodes, "rank": seen.rank, "workers": seen.workers}
     known |= {"endpoint": seen.host, "run_id": seen.run_id}
     for what, value in known.items():
-        if value and seen.nodes != (1, 1):
+        if value and seen.nodes != 1:
             assert seen.sources.get(what), what
 
 
@@ -161,7 +160,7 @@ def test_a_real_machine_has_a_name_and_files_that_can_be_read(tmp_path: Path) ->
 
 def test_without_a_scheduler_there_is_nothing() -> None:
     assert detect({"HOME": "/root", "PATH": "/bin"}, lambda path: None) is None
-    assert detect({sign: "" for sign, _ in SCHEDULERS}, lambda path: None) is None
+    assert detect({sign: "" for sign, _, _ in SCHEDULERS}, lambda path: None) is None
 
 
 def test_inside_one_of_our_own_workers_there_is_nothing() -> None:
@@ -218,7 +217,6 @@ def test_both_ends_of_a_job_come_to_the_same_place() -> None:
         ("openmpi-rank1", "OMPI_COMM_WORLD_RANK", "2", "OMPI_COMM_WORLD_RANK=2 does not exist"),
         ("slurm-mpiexec-hydra-rank0", "MPIR_CVAR_CH3_INTERFACE_HOSTNAME", "host2", "rank 0 is on"),
         ("hydra-rank1", "MPI_LOCALNRANKS", "2", "mpiexec started 2 agents"),
-        ("jsrun", "JSM_NAMESPACE_LOCAL_SIZE", "6", "jsrun started 6 agents"),
         ("sagemaker-older-host1", "SM_CURRENT_HOST", "algo-9", "is not one of SM_HOSTS"),
         ("sagemaker-older-host1", "SM_HOSTS", "algo-1", "is not a list of names"),
         ("dstack", "DSTACK_NODE_RANK", "3", "DSTACK_NODE_RANK=3 does not exist"),
@@ -243,7 +241,7 @@ def test_where_hydra_gets_its_hosts_from_a_file_so_do_we() -> None:
     files = {"/home/me/hosts": "# ours\nhost1:2\nhost2:2\n"}
     seen = detect(environment, files.get)
     assert isinstance(seen, Placement)
-    assert (seen.host, seen.cannot_meet) == ("host1", None)
+    assert seen.host == "host1"
 
 
 def test_where_nobody_knows_the_first_host_that_is_said_with_the_command() -> None:
@@ -262,7 +260,6 @@ def test_where_nobody_knows_the_first_host_that_is_said_with_the_command() -> No
         assert seen is not None
         assert command.format(host) in seen.hint
     assert placed("indexed-job-without-service").cannot_meet is not None
-    assert placed("indexed-job").cannot_meet is None
 
 
 def test_an_element_of_an_array_is_a_node_that_ends_for_itself() -> None:

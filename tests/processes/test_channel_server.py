@@ -11,14 +11,14 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from holdfast.processes.channel_server import ChannelServer
 from holdfast.processes.stdlib_only.wire import ADMIN_SESSION
 from holdfast.runtime.local_peer import LocalPeer
-from holdfast.runtime.loop import EventLoop
+from holdfast.runtime.loop import EventLoop, Loop
 from holdfast.worker.channel import PACKET_LIMIT, VARIABLE, address_of
 
 DEADLINE_S = 60
@@ -31,7 +31,7 @@ class Heard:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.messages: list[tuple[int, dict[str, Any]]] = []
         self.news = asyncio.Event()
-        self.server = ChannelServer(loop, self.hear)
+        self.server = ChannelServer(cast(Loop, loop), self.hear)
 
     def hear(self, peer: LocalPeer, message: dict[str, Any]) -> None:
         if ADMIN_SESSION in message:
@@ -115,7 +115,7 @@ def test_several_workers_are_heard_and_told_apart() -> None:
 
 def test_each_server_has_a_name_of_its_own_that_leaves_no_file() -> None:
     async def test(heard: Heard) -> None:
-        other = ChannelServer(asyncio.get_running_loop(), heard.hear)
+        other = ChannelServer(cast(Loop, asyncio.get_running_loop()), heard.hear)
         assert heard.server.name.startswith("@")
         assert heard.server.name != other.name
         other.close()

@@ -124,7 +124,7 @@ def test_no_contents_whatever_raise_or_cannot_be_written_again(
     assert (detail.message + detail.traceback).encode("utf-8") is not None
 
 
-SAMPLE = json.dumps(error_file.describe(ValueError("é" * 20))).encode()
+SAMPLE: bytes = json.dumps(error_file.describe(ValueError("é" * 20))).encode()
 
 
 def test_what_is_not_a_file_is_nothing_and_is_not_waited_for(tmp_path: Path) -> None:

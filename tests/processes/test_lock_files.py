@@ -119,7 +119,7 @@ def test_the_end_of_what_may_run_is_waited_for(folder: Path) -> None:
         assert not found
         holder.end()
     waiting.join(DEADLINE_S)
-    assert [one.verdict for one in found] == ["ended"]
+    assert [one and one.verdict for one in found] == ["ended"]
 
 
 def test_a_note_that_is_removed_meanwhile_proves_nothing(own: OwnLock) -> None:
@@ -188,7 +188,9 @@ def test_what_nobody_came_back_for_is_swept_away_unless_it_is_held(own: OwnLock)
     assert [path.name for path in own.folder.iterdir()] == [own.file]
 
 
-def test_disks_of_other_machines_are_told_from_our_own(tmp_path: Path, monkeypatch) -> None:
+def test_disks_of_other_machines_are_told_from_our_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lines = (
         "1 0 8:1 / / rw - ext4 /dev/sda rw",
         r"2 1 0:9 / /home\040of\040all rw shared:1 - nfs4 server:/home rw",

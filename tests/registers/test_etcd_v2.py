@@ -62,9 +62,8 @@ def node_of(etcd: EtcdCluster, run_id: str) -> dict[str, Any]:
 
 def test_it_offers_what_v2_can_do(etcd: EtcdCluster, open_register: Open) -> None:
     register = open_register(etcd.endpoints)
-    for ability in (Forgets, Closes):
+    for ability in (WaitsForChange, Forgets, Closes):
         assert isinstance(register, ability)
-    assert not isinstance(register, WaitsForChange)
     assert not hasattr(register, "holder_expired")
 
 
@@ -102,11 +101,12 @@ def test_a_document_to_be_forgotten_goes_in_its_time(
     found = other.get_state()
     assert found is not None
     assert found[0] == b"over"
+    assert other.wait_for_change(found[1], 0.01) is None
     until(lambda: other.get_state() is None, "the document is gone")
     assert register.set_state(b"late", token) == (b"", None, False)
     _, newer, has_set = register.set_state(b"anew")
     assert has_set
-    assert other.get_state() == (b"anew", newer)
+    assert other.wait_for_change(found[1], DEADLINE_S) == (b"anew", newer)
 
 
 def test_what_another_wrote_since_is_not_forgotten(
@@ -118,6 +118,24 @@ def test_what_another_wrote_since_is_not_forgotten(
     register.forget_after(1)
     assert other.get_state() == (b"not yet", token)
     assert node_of(etcd, request.node.name)["ttl"] > 1
+
+
+# --- waiting ------------------------------------------------------------------------------
+
+
+def test_a_wait_goes_on_where_the_server_has_forgotten_its_beginning(
+    etcd: EtcdCluster, open_register: Open
+) -> None:
+    writer, waiting = open_register(etcd.endpoints), open_register(etcd.endpoints)
+    _, token, _ = writer.set_state(b"0")
+    assert waiting.wait_for_change(token, 0.01) is None
+    _, first, _ = writer.set_state(b"1", token)
+    assert waiting.wait_for_change(token, DEADLINE_S) == (b"1", first)
+    # The server remembers a thousand events; the next wait would begin before them.
+    for number in range(1010):
+        etcd.servers[0].ask(f"/v2/keys/elsewhere?value={number}", method="PUT")
+    _, second, _ = writer.set_state(b"2", first)
+    assert waiting.wait_for_change(first, DEADLINE_S) == (b"2", second)
 
 
 # --- servers ------------------------------------------------------------------------------
@@ -136,12 +154,15 @@ def test_only_a_user_with_the_password_gets_in(tmp_path: Path, open_register: Op
     options = EtcdOptions(enable_v2=True, user="someone", password=PASSWORD)
     with EtcdCluster(tmp_path, options=options) as cluster:
         register = open_register(cluster.endpoints, credentials=Credentials("someone", PASSWORD))
-        assert register.set_state(b"mine")[2]
+        _, token, has_set = register.set_state(b"mine")
+        assert has_set
+        assert register.wait_for_change(token, 0.01) is None
         for credentials in (Credentials("someone", "wrong"), Credentials()):
             other = open_register(cluster.endpoints, credentials=credentials)
             for call in (
                 other.get_state,
                 lambda other=other: other.set_state(b"theirs"),
+                lambda other=other: other.wait_for_change(None, DEADLINE_S),
             ):
                 with pytest.raises(RegisterRefused) as caught:
                     call()
@@ -156,7 +177,9 @@ def test_tls_needs_the_right_certificates(
     options = EtcdOptions(enable_v2=True, tls=found)
     with EtcdCluster(tmp_path, options=options) as cluster:
         register = open_register(cluster.endpoints, options=right)
-        assert register.set_state(b"mine")[2]
+        _, token, has_set = register.set_state(b"mine")
+        assert has_set
+        assert register.wait_for_change(token, 0.05) is None
         theirs = certificates.files(trusting="theirs").authority
         for wrong in ({"cacert": found.authority}, {**right, "cacert": theirs}):
             with pytest.raises(RegisterRefused):
@@ -171,16 +194,21 @@ def test_servers_that_die_and_stand_still_are_passed_over(
         first, second = cluster.followers
         (leader,) = set(cluster.servers) - {first, second}
         endpoints = f"{first.endpoint},{second.endpoint},{leader.endpoint}"
-        writer, reader = open_register(endpoints), open_register(endpoints)
+        writer, waiting = open_register(endpoints), open_register(endpoints)
         _, token, _ = writer.set_state(b"0")
+        assert waiting.wait_for_change(token, 0.01) is None
         first.pause()
         _, newer, has_set = writer.set_state(b"1", token)
         assert has_set
-        assert reader.get_state() == (b"1", newer)
+        # Its connection is still there, and silent; others are asked then.
+        assert waiting.wait_for_change(token, 1.5) == (b"1", newer)
         first.kill()
         first.start()
         cluster.wait_healthy()
         cluster.leader.kill()
         content, newest, has_set = persistently(lambda: writer.set_state(b"2", newer))
         assert (content, has_set) == (b"2", True)
-        assert persistently(reader.get_state) == (b"2", newest)
+        assert persistently(lambda: waiting.wait_for_change(newer, DEADLINE_S)) == (
+            b"2",
+            newest,
+        )

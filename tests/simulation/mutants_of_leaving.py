@@ -8,7 +8,7 @@ MUTANTS = (
     Mutant(
         "where all save is decided before all have said how far they are",
         "§8.2",
-        "core.features.saving.coordinator:_steps_known",
+        "core.features.saving:_steps_known",
         "if save.furthest is None or not _all_have_heard(current, save):",
         "if save.furthest is None:",
         "asked",
@@ -17,7 +17,7 @@ MUTANTS = (
     Mutant(
         "all save at the step of whoever was heard last",
         "§8.2",
-        "core.features.saving.coordinator:_steps_known",
+        "core.features.saving:_steps_known",
         "save.furthest = max(message.step, save.furthest or 0)",
         "save.furthest = message.step",
         "asked",
@@ -26,7 +26,7 @@ MUTANTS = (
     Mutant(
         "a node tells only how far its first worker is",
         "§8.2",
-        "core.features.saving.node:NodeSaving._reports",
+        "core.features.saving:NodeSaving._reports",
         "max(steps, default=None)",
         "next(iter(steps), None)",
         "asked",
@@ -35,7 +35,7 @@ MUTANTS = (
     Mutant(
         "a node speaks for workers that have not heard yet",
         "§8.3",
-        "core.features.saving.node:NodeSaving._reports",
+        "core.features.saving:NodeSaving._reports",
         "all(_has_heard(saving, one) for one in listeners)",
         "any(_has_heard(saving, one) for one in listeners)",
         "asked",
@@ -71,7 +71,7 @@ MUTANTS = (
     Mutant(
         "a node says that its workers have saved when they have only heard",
         "§8.3",
-        "core.features.saving.node:NodeSaving._reports",
+        "core.features.saving:NodeSaving._reports",
         "all(one.saved for one in listeners)",
         "True",
         "asked",

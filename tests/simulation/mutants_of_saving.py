@@ -8,7 +8,7 @@ MUTANTS = (
     Mutant(
         "a step that was decided is given up, and some have saved there",
         "§8.6",
-        "core.features.saving.coordinator:Saving.check",
+        "core.features.saving:Saving.check",
         "if save.step is None:",
         "if True:",
         "saves",
@@ -17,7 +17,7 @@ MUTANTS = (
     Mutant(
         "where all save is decided without those who have not asked yet",
         "§8.6",
-        "core.features.saving.coordinator:_steps_known",
+        "core.features.saving:_steps_known",
         "if save.unasked and not save.leaves:",
         "if False:",
         "saves",
@@ -26,7 +26,7 @@ MUTANTS = (
     Mutant(
         "what a worker said of an earlier time to save counts for this one",
         "§8.7",
-        "core.features.saving.node:NodeSaving._begin",
+        "core.features.saving:NodeSaving._begin",
         "worker.waits_at, worker.heard, worker.saved = None, False, False",
         "pass",
         "saves",
@@ -35,7 +35,7 @@ MUTANTS = (
     Mutant(
         "workers that have saved and ended end the round while others save",
         "§8.4",
-        "core.features.saving.coordinator:_holds_up",
+        "core.features.saving:_holds_up",
         "return goes_on or not is_over(current, now)",
         "return goes_on",
         "orderly",
@@ -71,7 +71,7 @@ MUTANTS = (
     Mutant(
         "a second save is taken for the first",
         "§8.7",
-        "core.features.saving.coordinator:_next_number",
+        "core.features.saving:_next_number",
         "return known + 1",
         "return 1",
         "orderly",

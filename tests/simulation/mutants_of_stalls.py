@@ -8,14 +8,14 @@ MUTANTS = (
     Mutant(
         "a job hangs when any of its nodes stands still",
         "§10.1",
-        "core.features.hangs.coordinator:_check",
+        "core.features.hangs:_check",
         "if not current.seats.has_succeeded(node)",
         "if node in stalls.reports",
         "unheard",
         (94, 5, 54),
         also=(
             (
-                "core.features.hangs.coordinator:_are_enough",
+                "core.features.hangs:_are_enough",
                 "known >= len(current.seats)",
                 "known > 0",
             ),
@@ -24,7 +24,7 @@ MUTANTS = (
     Mutant(
         "what a node said on a connection that broke is still believed",
         "§10.4",
-        "core.features.hangs.coordinator:Hangs.connected",
+        "core.features.hangs:Hangs.connected",
         "current.stalls.reports.pop(node, None)",
         "current.stalls.reports.get(node)",
         "unheard",
@@ -33,7 +33,7 @@ MUTANTS = (
     Mutant(
         "a node that may not have heard of the hang is not told again",
         "§10.4",
-        "core.features.hangs.coordinator:Hangs.connected",
+        "core.features.hangs:Hangs.connected",
         "current.stalls.case.told.discard(node)",
         "current.stalls.case.told.add(node)",
         "unheard",
@@ -51,7 +51,7 @@ MUTANTS = (
     Mutant(
         "a node does not tell that its workers move again",
         "§10.2",
-        "core.features.hangs.node:NodeHangs._resumed",
+        "core.features.hangs:NodeHangs._resumed",
         "return [*said, Report(WorkersResumed(event.round))]",
         "return said",
         "unheard",
@@ -60,7 +60,7 @@ MUTANTS = (
     Mutant(
         "who moves ends no stall",
         "§10.2",
-        "core.features.hangs.coordinator:Hangs.heard",
+        "core.features.hangs:Hangs.heard",
         "stalls.case = None",
         "pass",
         "unheard",
@@ -69,7 +69,7 @@ MUTANTS = (
     Mutant(
         "nobody is ended for a hang",
         "§10.3",
-        "core.features.hangs.coordinator:_check",
+        "core.features.hangs:_check",
         "ends = node == case.node",
         "ends = False",
         "unheard",
@@ -78,7 +78,7 @@ MUTANTS = (
     Mutant(
         "it is not looked at again when a node has finished",
         "§10.1",
-        "core.features.hangs.coordinator:Hangs.member_succeeded",
+        "core.features.hangs:Hangs.member_succeeded",
         "return _check(state)",
         "return []",
         "unheard",

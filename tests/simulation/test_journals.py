@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 from msgspec import structs
+from tools.journals.replay import replay
 from tools.simulator import make_plan, simulate
 from tools.simulator.everywhere import Case
 
-from holdfast.observe.journal import ElectionStep, Step, read, replay
+from holdfast.observe.journal import ElectionStep, Step, read
 
 
 def replayed(folder: Path) -> list[Step]:

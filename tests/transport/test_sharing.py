@@ -109,9 +109,9 @@ def test_a_job_that_shares_its_port_keeps_its_own_secret(
 
 ASKS = """
 import sys
-from holdfast.store.client import StoreClient
+from holdfast.store.client import CoordinatorStore
 from holdfast.core.protocol.model import Endpoint
-with StoreClient(Endpoint(sys.argv[1], int(sys.argv[2])), "second") as store:
+with CoordinatorStore(Endpoint(sys.argv[1], int(sys.argv[2])), "second") as store:
     store.set("key", b"value")
     print(store.get("key"))
 """

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from holdfast.placement.scheduler_variables import KEPT, REMOVED
+from holdfast.placement.scheduler_variables import REMOVED
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "schedulers.md"
 BEGIN = "<!-- made from placement/scheduler_variables.py: begin -->\n"
@@ -26,16 +26,11 @@ def _lines() -> list[str]:
         f"| {row.scheduler} | {', '.join(f'`{name}`' for name in row.names)} | {row.reason} |"
         for row in REMOVED
     ]
-    kept = [f"| {row.names} | {row.reason} |" for row in KEPT]
     return [
         "",
         "| of | removed | they |",
         "|---|---|---|",
         *removed,
-        "",
-        "| kept | they |",
-        "|---|---|",
-        *kept,
         "",
     ]
 

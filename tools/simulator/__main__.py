@@ -18,10 +18,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
 
+from tools.journals import explaining
 from tools.simulator import PROFILES, Run, everywhere, make_plan, shrink, simulate
 from tools.simulator.plan import Plan
 
-from holdfast.observe import causes, journal
+from holdfast.observe import journal
 
 PROGRESS_EVERY_S = 2.0
 BATCH = 20
@@ -100,8 +101,8 @@ def _way(folder: Path, wanted: str) -> list[str]:
     """How it came to a line of the nodes' journals; to the end of the job if none is named."""
     journals = [journal.read(path) for path in sorted(folder.glob("*.jsonl"))]
     try:
-        line = causes.StepId.named(wanted) if wanted else causes.the_end(journals)
-        lines = causes.story(journals, line) if line is not None else []
+        line = explaining.step_named(wanted) if wanted else explaining.the_end(journals)
+        lines = explaining.story(journals, line) if line is not None else []
     except (KeyError, ValueError):
         _parser().error(f"--why {wanted}: no journal has such a line; one is named NODE:NUMBER")
     return ["how it came to that:", *(f"  {line}" for line in lines)] if lines else []

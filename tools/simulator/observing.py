@@ -42,8 +42,8 @@ from holdfast.core.election import (
     StepDown,
     may_speak,
 )
-from holdfast.core.features.hangs.node import NodeHangs
-from holdfast.core.features.saving.coordinator import Save
+from holdfast.core.features.hangs import NodeHangs
+from holdfast.core.features.saving import Save
 from holdfast.core.membership import NodeGone
 from holdfast.core.node_io import NodeEffect, NodeEvent, Report, SignalWorkers, Told
 from holdfast.core.protocol.messages import (

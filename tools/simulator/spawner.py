@@ -29,7 +29,7 @@ from tools.simulator.liveness_locks import SimulatedNotes
 from tools.simulator.lockstep import STEP_S
 from tools.simulator.stalls import SimulatedStall
 
-from holdfast.core.features.saving.node import NodeSaving
+from holdfast.core.features.saving import NodeSaving
 from holdfast.core.node_io import (
     NO_STEP,
     AllGone,

@@ -4,7 +4,6 @@ import { type Tab, TABS } from "../route";
 import { type Connection, useStore } from "../store";
 import { nextTheme, theme } from "../theme";
 import { Icon, type IconName, Mark } from "./icons";
-import { OpenButton } from "./open_journals";
 
 const STATES: Record<Job["state"], string> = {
   waiting: "Waiting",
@@ -18,7 +17,7 @@ const STATES: Record<Job["state"], string> = {
 };
 
 export function Header({ tab, openHelp }: { tab: Tab; openHelp: () => void }) {
-  const { job, connection, dashboards, isFresh, lines, opens } = useStore("job", "connection");
+  const { job, connection, dashboards, isFresh, lines, listsJobs } = useStore("job", "connection");
   const others = dashboards.map(({ node }) => node).filter((node) => node !== job?.served_by);
   return (
     <header class="top">
@@ -28,8 +27,7 @@ export function Header({ tab, openHelp }: { tab: Tab; openHelp: () => void }) {
         {job && <StatePill state={job.state} isStale={!job.outcome && !job.is_journal && !isFresh} />}
         <span class="grow" />
         {(job || connection.state !== "live") && <Line connection={connection} isJournal={job?.is_journal ?? false} others={others} />}
-        {job && opens === "jobs" && <a class="plain small" href={location.pathname}>All jobs</a>}
-        {job && <OpenButton />}
+        {job && listsJobs && <a class="plain small" href={location.pathname}>All jobs</a>}
         <ThemeButton />
         <button class="quiet" onClick={openHelp} title="Keys and help (?)" aria-label="Help">
           <Icon name="help" />

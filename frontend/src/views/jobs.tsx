@@ -3,7 +3,6 @@ import { askJson, Refused } from "../connection";
 import type { ListedJob } from "../model";
 import { store } from "../store";
 import { count, duration, moment } from "../words";
-import { NoJournal } from "./open_journals";
 
 const AGAIN_MS = 5000;
 const PILLS: Record<string, string> = { running: "", succeeded: "", failed: "job-failed", "not formed": "job-failed" };
@@ -11,7 +10,6 @@ const PILLS: Record<string, string> = { running: "", succeeded: "", failed: "job
 /** What runs on this machine, and what has ended, as `holdfast jobs` lists it. */
 export function Jobs() {
   const { jobs, problem } = useJobs();
-  if (jobs?.length === 0) return <NoJournal />;
   return (
     <section class="card jobs" aria-labelledby="jobs-title">
       <div class="head"><h2 id="jobs-title">Jobs on this machine</h2></div>
@@ -23,6 +21,7 @@ export function Jobs() {
         </table>
       </div>
       {!jobs && !problem && <p class="empty">Looking for jobs …</p>}
+      {jobs?.length === 0 && <p class="empty">No job of yours has left a journal on this machine.</p>}
     </section>
   );
 }

@@ -89,7 +89,7 @@ async function readLines(query: LogQuery, signal: AbortSignal, take: (lines: Log
   let begin = true;
   for await (const { kind, data } of serverEvents(response.body!)) {
     if (kind === "lines") take(JSON.parse(data) as LogLine[], begin);
-    else if (kind === "refused") throw new Refused((JSON.parse(data) as { words: string }).words);
+    else if (kind === "refused") throw new Refused(JSON.parse(data) as string);
     else continue;
     begin = false;
   }

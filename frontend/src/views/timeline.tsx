@@ -66,7 +66,7 @@ export function Timeline() {
           {shown.length < lanes.length && <> <button class="link" onClick={() => setAll(true)}>Show {lanes.length}</button></>}
         </p>
       )}
-      <Key incidents={incidents.filter(({ at }) => at >= from)} segments={segments.filter(([, , end]) => end > from)} />
+      <Key incidents={incidents.filter(({ at }) => at >= from)} segments={segments.filter(({ end }) => end > from)} />
     </section>
   );
 }
@@ -147,7 +147,7 @@ function Parts({ segments, to, x }: { segments: Segment[]; to: number; x: Scale 
   const goesOn = store.job && !store.job.outcome && !store.job.is_journal;
   return (
     <g>
-      {segments.map(([part, start, end, round], k) => {
+      {segments.map(({ part, start, end, round }, k) => {
         const last = k === segments.length - 1 && goesOn ? Math.max(end, to) : end;
         const width = x(last) - x(start);
         if (width < LEAST_PX) return null;
@@ -164,7 +164,7 @@ function Parts({ segments, to, x }: { segments: Segment[]; to: number; x: Scale 
 /** Where the workers of each round stepped. */
 function RoundNames({ segments, x }: { segments: Segment[]; x: Scale }) {
   const spans = new Map<number, [number, number]>();
-  for (const [part, start, end, round] of segments) {
+  for (const { part, start, end, round } of segments) {
     if (part === "useful" || part === "lost steps") spans.set(round, [spans.get(round)?.[0] ?? start, end]);
   }
   return (
@@ -185,7 +185,7 @@ function LaneOf({ lane, top, left, to, x }: { lane: Lane; top: number; left: num
     <g class="lane">
       <text x={-left} y={top + LANE.height - 2}>{lane.node.length > 13 ? `${lane.node.slice(0, 12)}…` : lane.node}<title>{lane.node}</title></text>
       <line x1={x(lane.start)} x2={x(lane.end ?? to)} y1={middle} y2={middle} />
-      {lane.runs.map(([round, start, end]) => (
+      {lane.runs.map(({ round, start, end }) => (
         <rect key={round} x={x(start)} y={top} width={Math.max(0.5, x(end ?? to) - x(start) - 1)} height={LANE.height} rx={2}>
           <title>{`${lane.node}: workers of round ${round}, ${duration((end ?? to) - start)}`}</title>
         </rect>
@@ -212,7 +212,7 @@ function Axis({ from, to, width, x, bottom }: { from: number; to: number; width:
 
 /** Only what is there is explained. */
 function Key({ incidents, segments }: { incidents: Incident[]; segments: Segment[] }) {
-  const used = new Set(segments.map(([part]) => part));
+  const used = new Set(segments.map(({ part }) => part));
   return (
     <ul class="key">
       {store.ledger?.parts.filter((part) => used.has(part.name)).map((part) => (

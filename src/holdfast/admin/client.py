@@ -4,16 +4,17 @@
         for node, answer in job.ask(StacksAsked(), of="all"):
             …
 
-For programs that have nothing else to do meanwhile: calls wait, each with its patience. An agent's
-own parts ask through its engine instead (`engine.requests`).
+Calls block, each with a timeout of its own. An agent's own parts send requests through its engine
+instead (`engine.requests`).
 
 Rules
-1. A call raises `AdminError` where the job is gone or does not answer, and says so in words.
-2. Answers are given as they come; after the last one, `missing` says who did not answer.
-3. Here, only jobs of this user are asked, by root those of all users; elsewhere, anyone with the
-   token may ask. Any user can listen under a name that looks like an agent's: the kernel says whose
-   it is, before a word is said there. To root, its own jobs come before others of the same name.
-4. All agents of this machine are asked side by side, with one patience.
+1. A call raises `AdminError`, with the reason, where the job is gone or does not answer.
+2. Answers are yielded as they arrive; after the last one, `missing` has the nodes without one.
+3. On this machine a user reaches only jobs of their own, and root those of all users; from
+   elsewhere the job's token is needed. Any user can listen under a name that looks like an agent's,
+   so the owner of a socket is asked of the kernel before anything is sent. For root, its own jobs
+   come before others of the same name.
+4. All agents of this machine are asked at once, with one timeout.
 """
 
 from __future__ import annotations
@@ -53,19 +54,18 @@ if TYPE_CHECKING:
     import ssl
 
 CHANNEL_PATIENCE_S = 10.0
-CROWDED_MOST = 16
 USERS_SHOWN = 4
 NO_JOB = "\0"
-"""A name that no job has: an agent asked for it says which job is its own, and lets nobody in."""
+"""A name that no job has: an agent that is asked for it answers with its own job's name."""
 ANSWER_PATIENCE_S = 60.0
 """More than an agent takes to give up."""
 _CHANNEL = re.compile(r" 00010000 \w+ \w+ +(\d+) (@holdfast-(\d+)-[0-9a-f]{16})$")
-"""The end of a line of `/proc/net/unix` about a socket that listens."""
+"""The end of a line of `/proc/net/unix` about a listening socket."""
 _told: Decoder[PassResponse | CloseRequest] = Decoder(PassResponse | CloseRequest)
 
 
 class AdminError(HoldfastError):
-    """The job cannot be asked, or does not answer; why, in words."""
+    """The job cannot be asked, or does not answer, with the reason."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(clean(reason))  # It may be the job's own words.
@@ -76,26 +76,29 @@ class JobNotFound(AdminError):
 
 
 class LocalAgent(Struct):
-    """An agent on this machine that would answer, as it says itself."""
+    """An agent on this machine, by its own answer."""
 
     run_id: str
     node: str = ""
+    nodes: int = 0
+    ranks: int = 0
+    """Of its present round."""
     is_open: bool = False
-    """Whether its job is the one that was asked for; a descriptor comes along then."""
+    """Whether its job is the one asked for; a descriptor comes with the answer then."""
     problem: str = ""
-    """Why not, though the job was meant."""
+    """Why it cannot let the client in, though its job was asked for."""
     pid: int = 0
     channel: str = ""
     uid: int = -1
-    """Its user, by the kernel's word."""
+    """Its user, from the kernel."""
 
 
 class Listening(NamedTuple):
-    """A socket that is called as agents call theirs."""
+    """A listening socket with a name like an agent's."""
 
     channel: str
     pid: int
-    """The agent's, as the name has it."""
+    """The agent's, from the name."""
     inode: int
 
 
@@ -119,7 +122,7 @@ class AdminClient:
         nodes: Sequence[str] = (),
         patience_s: float = ANSWER_PATIENCE_S,
     ) -> Iterator[tuple[str, Answer]]:
-        """The nodes' answers, each with the node's name, as they come. Raises `AdminError`."""
+        """Yield the nodes' answers, with their names, as they arrive. Raises `AdminError`."""
         self._number += 1
         self.missing = ()
         asked = RequestMade(self._number, pack(request), of, tuple(nodes))
@@ -127,7 +130,7 @@ class AdminClient:
         while True:
             told = self._next(patience_s)
             if told.number != self._number:
-                continue  # Of a request whose asker did not listen to the end.
+                continue  # An answer to an earlier request, which was not read to its end.
             if isinstance(told, CloseRequest):
                 self.missing = told.missing
                 if told.refused:
@@ -136,7 +139,7 @@ class AdminClient:
             yield told.node, read_answer(told.answer)
 
     def ask_coordinator(self, request: JobRequest) -> Answer:
-        """Its one answer. Raises `AdminError` where it has none."""
+        """Return the coordinator's answer. Raises `AdminError` where it has none."""
         for _, answer in self.ask(request):
             if isinstance(answer, NotKnown):
                 raise AdminError(answer.reason)
@@ -150,9 +153,9 @@ class AdminClient:
         read: Callable[[], None] = lambda: None,
         done: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Wait that long, or until something else is done, and read a descriptor meanwhile.
+        """Wait that long, or until `done`; call `read` when the descriptor is readable.
 
-        Raises `AdminError` where the job hangs up.
+        Raises `AdminError` when the job closes the connection.
         """
         over: list[bool] = []
         timer = self._loop.call_later(seconds, over.append, True)
@@ -198,9 +201,9 @@ class AdminClient:
 
 
 def local_agents(wanted: str = "") -> list[LocalAgent]:
-    """The agents on this machine that would answer, of one job or of all; nothing is asked yet.
+    """The agents on this machine that answer, of one job or of all.
 
-    Raises `AdminError` where root means one job, and other users have several of that name.
+    Raises `AdminError` where root asks for one job, and several other users have one of that name.
     """
     agents = [agent for agent in _agents(_listening()) if wanted in ("", agent.run_id)]
     return _of_one_user(wanted, agents) if wanted else agents
@@ -214,7 +217,7 @@ def connect_here(wanted: str = "") -> AdminClient:
     found, listening = [], _listening()
     for agent in _agents(listening):
         if wanted == agent.run_id and agent.uid == os.geteuid():
-            return connect_to(agent)  # Nobody has to wait for the others.
+            return connect_to(agent)  # No need to wait for the others.
         found.append(agent)
     if not found:
         raise JobNotFound(f"no job of yours runs on this machine{_of_others(listening)}")
@@ -249,7 +252,7 @@ def _client_on(connected: socket.socket, run_id: str) -> AdminClient:
 
 
 def _of_one_user(wanted: str, agents: list[LocalAgent]) -> list[LocalAgent]:
-    """This user's, if there are any. Raises `AdminError` where root might mean one of several."""
+    """This user's, if there are any. Raises `AdminError` where they are of several users."""
     own = [agent for agent in agents if agent.uid == os.geteuid()]
     users = {agent.uid for agent in agents}
     if not own and len(users) > 1:
@@ -264,7 +267,7 @@ def _display_name(run_id: str, uid: int) -> str:
 
 
 def _of_others(listening: Sequence[Listening]) -> str:
-    """A hint for those who look for a job as another user than the one who started it."""
+    """A hint for a user whose job was started as another user."""
     users = set()
     for one in listening:
         with contextlib.suppress(OSError), _connected(one.channel) as connected:
@@ -274,18 +277,18 @@ def _of_others(listening: Sequence[Listening]) -> str:
     return f"; {', '.join(named)} may have some" if named else ""
 
 
-# Knocking at agents: whose an address is, and which job is behind it.
+# Finding agents: the owner of each socket, and its job.
 
 
 def _listening() -> list[Listening]:
-    """All sockets of this network namespace that are called as agents call theirs."""
+    """All sockets of this network namespace with names like an agent's."""
     with open("/proc/net/unix", encoding="ascii", errors="replace") as file:
         channels = (_CHANNEL.search(line.rstrip("\n")) for line in file)
         return [Listening(one[2], int(one[3]), int(one[1])) for one in channels if one]
 
 
 def _agents(listening: Sequence[Listening]) -> Iterator[LocalAgent]:
-    """The agents that say which job is theirs, as they say it."""
+    """The agents that answer, with their jobs, as the answers arrive."""
     for one, agent, connected in _ask_agents(listening, NO_JOB):
         if connected is not None:
             connected.close()
@@ -296,9 +299,9 @@ def _agents(listening: Sequence[Listening]) -> Iterator[LocalAgent]:
 def _ask_agents(
     listening: Sequence[Listening], run_id: str, uid: int | None = None
 ) -> Iterator[tuple[Listening, LocalAgent, socket.socket | None]]:
-    """Each agent that answers, whose it is, and the way in if that is the job that is meant.
+    """Yield each agent that answers, and the connection that it gives if its job is `run_id`.
 
-    Nobody of another user is asked, unless this is root; nor of another than `uid`, if it is given.
+    Only agents of this user are asked, by root those of all; and only those of `uid`, if given.
     """
     deadline = time.monotonic() + CHANNEL_PATIENCE_S
     asked: dict[socket.socket, tuple[Listening, int]] = {}
@@ -326,7 +329,7 @@ def _ask_agents(
 def _connections(
     listening: Sequence[Listening], deadline: float
 ) -> Iterator[tuple[Listening, socket.socket]]:
-    """A connection to each of those that listen; at first to those who have room for one."""
+    """Yield a connection to each, first to those whose queue has room."""
     crowded = []
     for one in listening:
         try:
@@ -335,24 +338,17 @@ def _connections(
             crowded.append(one)
         except OSError:
             pass  # It has ended.
-    # Strangers can have taken all the room of an agent of ours. Names of theirs are not waited for.
-    crowded = [one for one in crowded if _is_process_of_ours(one)][:CROWDED_MOST]
-    if not crowded:
-        return
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(len(crowded)) as pool:
-        found = pool.map(lambda one: _connected_by(one.channel, deadline), crowded)
-        for one, connected in zip(crowded, found, strict=True):
-            if connected is not None:
-                yield one, connected
+    # Other users can have filled the queue of an agent of ours. Their own names are not waited for.
+    for one in filter(_is_process_of_ours, crowded):
+        with contextlib.suppress(OSError):
+            yield one, _connected(one.channel, max(deadline - time.monotonic(), 0.001))
 
 
 def _connected(channel: str, patience_s: float = 0.0) -> socket.socket:
-    """A connection. Raises `BlockingIOError` where there is no room for it, in that time."""
+    """Connect. Raises `BlockingIOError` where the queue has no room in that time."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
-        if patience_s > 0.0:
+        if patience_s > 0.0:  # A timeout of Python's would not wait for room.
             seconds, rest = divmod(patience_s, 1.0)
             limit = struct.pack("ll", int(seconds), int(rest * 1e6))
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
@@ -366,15 +362,8 @@ def _connected(channel: str, patience_s: float = 0.0) -> socket.socket:
     return sock
 
 
-def _connected_by(channel: str, deadline: float) -> socket.socket | None:
-    try:
-        return _connected(channel, max(deadline - time.monotonic(), 0.001))
-    except OSError:
-        return None
-
-
 def _is_process_of_ours(one: Listening) -> bool:
-    """Whether a process into which this one may look has that very socket."""
+    """Whether a process that this user may inspect has that very socket."""
     folder = f"/proc/{one.pid}/fd"
     try:
         for number in os.listdir(folder):
@@ -408,7 +397,7 @@ def _readable(asked: Iterable[socket.socket], deadline: float) -> list[socket.so
 
 
 def _answer_of(answering: socket.socket) -> tuple[LocalAgent | None, socket.socket | None]:
-    """Which job is there, and the way in if it is the one that is meant."""
+    """The agent's answer, and the connection that came with it, if one did."""
     try:
         packet, descriptors, _, _ = socket.recv_fds(answering, PACKET_LIMIT, 1)
     except OSError:

@@ -1,11 +1,11 @@
 """The dashboard of an agent: its server, its key, and what it may ask.
 
 Rules
-1. Nothing of it is loaded unless it was asked for, and then beside the loop.
+1. Nothing of it is loaded without `--dashboard`, and then beside the loop.
 2. It answers for the whole job, through the coordinator, whichever node that is.
 3. Its key is random, and in no log: a terminal is shown the whole link, anything else is not.
    A user who may ask the job anyway learns it with `holdfast dashboard RUN`.
-4. A dashboard that cannot be is said so, and the job goes on.
+4. Where it cannot listen, a message says so, and the job goes on.
 """
 
 from __future__ import annotations
@@ -69,13 +69,12 @@ class AgentDashboard:
 
     def open(self, settings: DashboardSettings, files: Mapping[str, HttpResponse]) -> None:
         """Listen, and say where. For the loop: all that it needs has been loaded (`load`)."""
-        from holdfast.dashboard.auth import PageAuth, new_key
-        from holdfast.dashboard.live import live_site
+        from holdfast.dashboard.auth import new_key
+        from holdfast.dashboard.site import live_site
         from holdfast.transport.http_server import HttpServer
 
         key = new_key()
-        names = {self._engine.state.host, os.uname().nodename}
-        self._site, self._feed = live_site(self._loop, self._source, PageAuth(key, names), files)
+        self._site, self._feed = live_site(self._loop, self._source, key, files)
         server = HttpServer(self._loop, self._site.routes, self._say)
         try:
             host, port = _listen(server, settings, self._say)
@@ -110,10 +109,8 @@ class AgentDashboard:
 
 
 def load() -> Mapping[str, HttpResponse]:
-    """Import what a dashboard needs and nobody else does, and read its page. For a lane."""
-    import holdfast.dashboard.live
-    import holdfast.transport.http_server  # noqa: F401 - both, for `open`
-    from holdfast.dashboard.page_files import read_page
+    """Import the dashboard's own modules, and read its page. For a lane."""
+    from holdfast.dashboard.site import read_page
 
     return read_page()
 

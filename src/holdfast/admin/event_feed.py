@@ -1,13 +1,13 @@
 """The events of a node (`observe.story`), numbered: from its journal, and as they come.
 
-It is made when somebody first wants to know: nobody else pays for it. From then on it listens to
-the journal's steps; what happened before is read from the journal's file, in the lane that writes
-it, so that everything up to that moment is there.
+It is made at the first request for events, so a job without such requests pays nothing for it. It
+then listens to the journal's steps; earlier ones are read from the journal's file, in the lane that
+writes it, so that everything up to that moment is there.
 
 Rules
 1. Events are numbered from 1, in the order in which the node took its steps. Of a long job only the
    last `EVENTS_KEPT` are kept.
-2. Who waits for news is told when there are some, or when its time is over.
+2. A waiting reader gets the next events, or none when its time is over.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OnEvents = Callable[[list[StoryEvent], int], None]
 
 
 class WaitingReader(Struct):
-    """Somebody who waits for the next event."""
+    """A request that waits for the next event."""
 
     after: int
     most: int

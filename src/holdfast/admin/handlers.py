@@ -54,8 +54,8 @@ from holdfast.core.protocol.requests import (
     read_request,
 )
 from holdfast.engine.engine import Engine
+from holdfast.observe.history import LiveHistory
 from holdfast.observe.journal import Journal
-from holdfast.observe.live_history import LiveHistory
 from holdfast.observe.story import StoryEvent
 from holdfast.processes.monitoring.kernel import (
     MachineUsage,

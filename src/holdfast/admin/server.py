@@ -1,9 +1,9 @@
-"""The entrance for admin clients, on each agent.
+"""The endpoint for admin clients, on each agent.
 
-Through the channel, another program of this user asks to be let in and gets a connection of its
-own; over the network one comes with the job's token. What serves them (`admin.sessions`,
-`admin.handlers`) is loaded beside the loop when the first one comes: a job that nobody asks has
-nothing of it.
+A program of this user asks for a session through the channel, and gets a connection of its own;
+over the network the job's token is needed. The modules that serve sessions (`admin.sessions`,
+`admin.handlers`) are loaded beside the loop for the first one, so a job without requests does not
+pay for them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.observe.history import LiveHistory
 from holdfast.observe.journal import Journal
-from holdfast.observe.live_history import LiveHistory
 from holdfast.processes.channel_server import Answer
 from holdfast.processes.stdlib_only.wire import ADMIN_SESSION
 from holdfast.processes.supervisor import NodeSupervisor
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class AdminServer:
-    """Opens admin sessions, and has what is asked of this node answered."""
+    """Opens admin sessions, and answers requests to this node."""
 
     engine: Engine
     """Of the node; there is none yet when its ports are made."""
@@ -52,18 +52,20 @@ class AdminServer:
         self._sessions: AdminSessions | None = None
         self._handlers: RequestHandlers | None = None
         self._user_names: dict[int, str] = {}
-        """The names of those whom the channel hears."""
+        """The names of the users that the channel admits, by uid."""
         supervisor.on_admin_request = self.on_local_client
 
     def on_local_client(
         self, peer: LocalPeer, message: dict[str, Any], give: Callable[[bytes | Answer], None]
     ) -> None:
-        """Somebody asks on the channel: say whose job this is, and let in who means it."""
+        """Answer a client of the channel with this job, and admit it if it asked for this job."""
         self._when_loaded(lambda: give(self._open(peer, message)))
 
     def _open(self, peer: LocalPeer, message: dict[str, Any]) -> bytes | Answer:
-        run_id = self.engine.config.run_id
+        run_id, round_here = self.engine.config.run_id, self.engine.state.assignment
         answer = {"run_id": run_id, "node": self.engine.node, "is_open": False}
+        if round_here is not None:
+            answer |= {"nodes": round_here.group_size, "ranks": round_here.world_size}
         if message.get(ADMIN_SESSION) != run_id or self._sessions is None:
             return msgspec.json.encode(answer)
         try:
@@ -78,8 +80,8 @@ class AdminServer:
         return f"{user} on {self.engine.state.host}"
 
     def admit(self, connection: FramedConnection) -> None:
-        """Somebody came over the network, and proved that it may."""
-        connection.pause()  # Nothing is read before somebody is there to take it.
+        """Take an authenticated client from the network."""
+        connection.pause()  # Until the modules that read from it are loaded.
 
         def go_on() -> None:
             assert self._sessions is not None, "it is made when it is loaded"
@@ -94,7 +96,7 @@ class AdminServer:
             self._sessions.ended(connection)
 
     def answer(self, request: bytes, reply: Callable[[bytes], None]) -> None:
-        """Something is asked of this node."""
+        """Answer a request to this node."""
 
         def go_on() -> None:
             assert self._handlers is not None, "it is made when it is loaded"

@@ -1,8 +1,8 @@
 """Admin sessions: connections of programs that send requests to the job, on any of its agents.
 
-A client comes through the channel of an agent on its machine, where the kernel says who it is, or
-over the network with the job's token (`transport.server`). From then on both are the same: a
-connection on which requests come in, and answers go out as they become known.
+A client connects through the channel of an agent on its machine, where the kernel identifies its
+user, or over the network with the job's token (`transport.server`). Both are then the same: a
+connection that carries requests in, and answers out as they become known.
 
     client ─▶ RequestMade           (its own numbers, any number of them at a time)
             ◀─ PassResponse …           (one for each node that answers)
@@ -10,11 +10,11 @@ connection on which requests come in, and answers go out as they become known.
 
 Rules
 1. A session that ended is forgotten, with its requests.
-2. What a client does not read is bounded (`transport.connection`); then it is hung up on.
-3. A command is recorded with what is certain of its sender: the user, by the kernel's word, of a
-   client from the channel, and the address of one from the network. What the latter says of itself
-   is passed on as that.
-4. As many may come through the channel as the agent has descriptors for.
+2. The output that a client does not read is bounded (`transport.connection`); beyond that it is
+   disconnected.
+3. A command is recorded with the certain part of its sender: for a client from the channel the
+   user, from the kernel; for one from the network its address, with its own words marked as such.
+4. The channel admits as many clients as the agent has descriptors for.
 5. Nothing here wakes an agent without sessions, and nothing is loaded in it.
 """
 
@@ -100,7 +100,7 @@ class AdminSessions:
 
 
 class AdminSession:
-    """One of them, as the asker of its requests."""
+    """One session, as the sender of its requests."""
 
     def __init__(
         self, connection: FramedConnection, requests: Requests, name: Callable[[str], str]

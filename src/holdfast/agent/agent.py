@@ -26,8 +26,8 @@ from holdfast.core.protocol.model import Outcome
 from holdfast.engine.engine import Engine
 from holdfast.engine.ports import Ports
 from holdfast.engine.secrets import Secrets
+from holdfast.observe.history import LiveHistory
 from holdfast.observe.journal import SCHEMA, Journal, JournalHeader, Step, read_clocks
-from holdfast.observe.live_history import LiveHistory
 from holdfast.observe.report import render
 from holdfast.processes import failures
 from holdfast.processes.output import run_folders
@@ -171,7 +171,7 @@ class Agent:
         linux.set_subreaper()
         descriptors.provide(self.config.slots, self.config.max_nodes)
         self.supervisor.open(spawner, self._loop)
-        if self.config.max_nodes > 1:  # Else nobody goes on without it.
+        if self.config.max_nodes > 1:  # A single node has no others that would wait for its lock.
             self.supervisor.keep_lock(self._disk, self.node)
             started = replace(started, notes=True)
         for name in self.config.caught_signals:
@@ -354,7 +354,7 @@ class Agent:
     def _finish_files(self, outcome: Outcome, known: Summary) -> None:
         """Wait for what is not written yet; a signal ends the wait.
 
-        The journals of the last runs are kept, but for a temporary one that nobody was told of.
+        The journals of the last runs are kept, but for a temporary one that was not shown.
         """
         files = self.supervisor.file_lane
         cause, upwards = outcome.cause, os.environ.get("TORCHELASTIC_ERROR_FILE")

@@ -1,12 +1,12 @@
-"""The port on which a node tells probes and Prometheus how it is (`--health-port`).
+"""The port for health probes and Prometheus (`--health-port`).
 
 Rules
 1. Up from before the first round to the agent's end, with or without a coordinator.
-2. Reads what is in memory, on the loop; changes nothing, and shows nothing secret. Anybody who can
-   reach it may ask.
-3. A port that cannot be had is said and done without: no job ends for want of a probe.
+2. Reads what is in memory, on the loop; changes nothing, and shows nothing secret. Any host that
+   reaches the port is answered.
+3. Where the port cannot be opened, a message says so, and the job goes on.
 
-`/livez` being answered at all says that the loop turns. Every path has a short text, and JSON where
+Any answer from `/livez` means that the loop turns. Every path has a short text, and JSON where
 `.json` is at its end or the client asks for that (`Accept: application/json`).
 """
 
@@ -25,8 +25,8 @@ from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.model import Endpoint
 from holdfast.engine.engine import Engine
 from holdfast.observe.exposition import CONTENT_TYPE
+from holdfast.observe.history import LiveHistory
 from holdfast.observe.journal import Journal
-from holdfast.observe.live_history import LiveHistory
 from holdfast.runtime.loop import Cancellable, Loop
 from holdfast.transport.http_model import (
     JSON,
@@ -74,7 +74,7 @@ class HealthPort:
 
     def open(self, settings: HealthSettings, journal: Journal) -> None:
         """Listen, if that can be; say where, or why not."""
-        assert settings.port is not None, "nobody asked for it"
+        assert settings.port is not None, "there is no --health-port"
         journal.listeners.append(self._metrics.take)
         try:
             place = Endpoint(*self._server.listen(settings.host, settings.port))

@@ -2,8 +2,8 @@
 
 The job has an agent process of its own, as `holdfast run` does, so the caller's process
 keeps its signals, children and event loop to itself. Between the two there is a private
-folder (the call, the results, the outcome) and a pipe that nobody writes to: when the
-caller is gone, for whatever reason, its end closes, and the agent ends the job at once.
+folder (the call, the results, the outcome) and a pipe without data: when the caller is gone, for
+any reason, its end closes, and the agent ends the job at once.
 """
 
 from __future__ import annotations

@@ -14,8 +14,7 @@ import os
 from collections.abc import Callable, Mapping
 
 from holdfast.core.policy.config import JobConfig
-from holdfast.observe.history import History
-from holdfast.observe.live_history import LiveHistory
+from holdfast.observe.history import History, LiveHistory
 from holdfast.processes.output.console import Console, Footer
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import Cancellable, Loop
@@ -23,11 +22,11 @@ from holdfast.runtime.loop import Cancellable, Loop
 FIRST_S = 1.0
 EVERY_S = 1.0
 WriteLine = Callable[[History, float, int], str]
-"""`observe.live_view.live_line`."""
+"""`observe.summary.live_line`."""
 
 
 def is_wanted(config: JobConfig, console: Console, environ: Mapping[str, str]) -> bool:
-    """Whether there is a terminal to show it on, and nobody asked for something else."""
+    """Whether there is a terminal to show it on, and no option against it."""
     output = config.output
     if output.quiet or output.json or environ.get("TERM", "dumb") == "dumb":
         return False
@@ -76,7 +75,7 @@ class LiveLine:
 
 
 def _columns(terminal: int) -> int:
-    """How wide it is now; 0 where it does not say."""
+    """The present width; 0 where the terminal does not know."""
     try:
         return os.get_terminal_size(terminal).columns
     except OSError:
@@ -84,6 +83,6 @@ def _columns(terminal: int) -> int:
 
 
 def _load() -> WriteLine:
-    from holdfast.observe.live_view import live_line
+    from holdfast.observe.summary import live_line
 
     return live_line

@@ -17,10 +17,9 @@ from holdfast.core.rounds import ENDINGS
 from holdfast.engine.coordinating import Coordinating
 from holdfast.engine.engine import Engine
 from holdfast.observe.exposition import Histogram, Samples, exposition
-from holdfast.observe.history import EndedBy
+from holdfast.observe.history import EndedBy, LiveHistory
 from holdfast.observe.journal import CoordinatorStep, Step
-from holdfast.observe.live_history import LiveHistory
-from holdfast.observe.metrics import LAG_BOUNDS_S, METRICS, JobCounts
+from holdfast.observe.metrics import LAG_BOUNDS_S, METRICS, job_samples, node_samples
 
 ENDS: tuple[EndedBy, ...] = (*ENDINGS, "hang")
 NODE_STATES = ("in_round", "standing_by", "preparing", "leaving", "suspected")
@@ -33,7 +32,6 @@ class NodeMetrics:
         self, engine: Engine, workers: Callable[[], list[WorkerProgress]], live: LiveHistory
     ) -> None:
         self._engine, self._worker_progress, self._live = engine, workers, live
-        self._counts = JobCounts(live)
         self.lag = Histogram(LAG_BOUNDS_S)
         self._started = time.time()
         self._decisions = 0
@@ -47,7 +45,7 @@ class NodeMetrics:
         """All of them, as text."""
         state, now = self._engine.state, self._engine.clock.now()
         everywhere = {"run_id": state.config.run_id, "node": state.name}
-        samples = self._counts.samples() | self._node(state, now) | self._workers()
+        samples = node_samples(self._live) | self._node(state, now) | self._workers()
         samples |= _process()
         samples["holdfast_loop_lag_seconds"] = {(): self.lag}
         coordinating = self._engine.link.coordinating
@@ -94,7 +92,7 @@ class NodeMetrics:
         state, config = coordinating.state, coordinating.state.config
         counted = Counter(_state_of(member) for member in state.members.values())
         samples: Samples = {
-            **self._counts.of_the_job(now),
+            **job_samples(self._live, now),
             "holdfast_coordinator_nodes": {(name,): counted[name] for name in NODE_STATES},
             "holdfast_coordinator_nodes_min": {(): state.min_nodes},
             "holdfast_coordinator_nodes_max": {(): state.max_nodes},

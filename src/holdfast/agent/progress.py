@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from holdfast.observe.history import LiveHistory
 from holdfast.observe.journal import CoordinatorBegan, CoordinatorStep, Step
-from holdfast.observe.live_history import LiveHistory
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import Cancellable, Clock
 

@@ -7,12 +7,14 @@ Rules
 2. Where, how and how much is sent is the SDK's matter, and that of its own variables: among them
    OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_HEADERS, OTEL_SERVICE_NAME, OTEL_TRACES_SAMPLER.
 3. A trace that was begun elsewhere goes on here: TRACEPARENT.
-4. Whatever goes wrong is said once, and the job goes on.
+4. A problem is reported once, and the job goes on.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -41,18 +43,27 @@ LOADED_FIRST = (
 
 
 class TraceExport:
-    """The spans of one node, from the beginning to the end. On the loop."""
+    """The spans of one node, from the beginning to the end.
+
+    On the loop, but for the methods that it hands to its lane (`_do`): these alone use the SDK.
+    """
 
     def __init__(self, journal: Journal, lane: DiskLane, say: Callable[[str], None]) -> None:
-        self._lane, self._say, header = lane, say, journal.header
-        self._story, self._teller = Storyteller(header), SpanTeller()
-        self._sender = SpanSender()
-        about = {"holdfast.run_id": header.job, "holdfast.node": header.host}
+        self._lane, self._say, self._header = lane, say, journal.header
+        self._story, self._teller = Storyteller(journal.header), SpanTeller()
         self._is_settled = False
         """Whether it is known how it went."""
+        self._is_broken = False
+        """A problem was found, in the lane: nothing is tried after it."""
+        self._unsent = UnsentSpans(logging.ERROR)
+        self._spans: dict[str, Any] = {}
+        self._provider: Any = None
+        self._tracer: Any = None
+        self._around: Any = None
+        """The trace that goes on here, if one does."""
         for package in LOADED_FIRST:
             self._do(partial(_load, package))
-        self._do(partial(self._sender.open, about, time.time()))
+        self._do(partial(self._open, time.time()))
         journal.listeners.append(self._take)
 
     def _take(self, step: Step) -> None:
@@ -61,11 +72,11 @@ class TraceExport:
 
     def finish(self, outcome: Outcome) -> None:
         self._send(self._teller.finish(outcome, time.time()))
-        self._do(self._sender.close)
+        self._do(self._close)
         self._lane.do(lambda: True, self._settle)
 
     def say_if_given_up(self) -> None:
-        """Nobody waits for the rest any more."""
+        """Call when the wait for the rest is over."""
         if not self._is_settled:
             self._on_problem("not all spans could be sent before the agent ended")
 
@@ -75,89 +86,50 @@ class TraceExport:
     def _send(self, news: Iterable[SpanNews]) -> None:
         told = tuple(news)
         if told:
-            self._do(partial(self._sender.tell, told))
+            self._do(partial(self._tell, told))
 
     def _do(self, work: Callable[[], str | None]) -> None:
-        self._lane.do(partial(_guarded, work, self._sender), self._on_problem)
+        """Do it in the lane; what it returns or raises is a problem."""
+        self._lane.do(partial(self._guarded, work), self._on_problem)
 
     def _on_problem(self, problem: str) -> None:
         self._is_settled = True
         self._say(f"OpenTelemetry: {problem}; the job does without it")
 
+    # In the lane.
 
-def _guarded(work: Callable[[], str | None], sender: SpanSender) -> str | None:
-    """A new problem, if there is one: a job does not end for want of its traces."""
-    if sender.is_broken:
-        return None
-    try:
-        problem = work()
-    except Exception as error:  # noqa: BLE001 - packages of others, set up by variables
-        problem = f"{type(error).__name__}: {error}"
-    sender.is_broken = problem is not None
-    return problem
+    def _guarded(self, work: Callable[[], str | None]) -> str | None:
+        """A new problem, if there is one: a job does not end for want of its traces."""
+        if self._is_broken:
+            return None
+        try:
+            problem = work()
+        except Exception as error:  # noqa: BLE001 - packages of others, set up by variables
+            problem = f"{type(error).__name__}: {error}"
+        self._is_broken = problem is not None
+        return problem
 
-
-def _load(package: str) -> None:
-    import_module(package)
-
-
-class SpanSender:
-    """The SDK. In the lane's thread only."""
-
-    def __init__(self) -> None:
-        self.is_broken = False
-        self._spans: dict[str, Any] = {}
-        self._provider: Any = None
-        self._tracer: Any = None
-        self._around: Any = None
-        """The trace that goes on here, if one does."""
-        self._unsent = 0
-
-    def open(self, about: dict[str, str], at: float) -> None:
+    def _open(self, at: float) -> None:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+        self._unsent.listen()
+        about = {"holdfast.run_id": self._header.job, "holdfast.node": self._header.host}
         named = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": "holdfast"}
         resource = Resource.create({**named, **about})
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        exporter = self._counting_exporter()
-        processor = BatchSpanProcessor(exporter, schedule_delay_millis=SENT_EVERY_MS)
-        self._provider.add_span_processor(processor)
+        self._provider.add_span_processor(
+            BatchSpanProcessor(OTLPSpanExporter(), schedule_delay_millis=SENT_EVERY_MS)
+        )
         self._tracer = self._provider.get_tracer("holdfast", __version__)
         carrier = {"traceparent": os.environ.get("TRACEPARENT", "")}
         self._around = TraceContextTextMapPropagator().extract(carrier)
-        self._begin(SpanBegan(JOB, f"job {about['holdfast.run_id']}", at))
+        self._begin(SpanBegan(JOB, f"job {self._header.job}", at))
 
-    def _counting_exporter(self) -> Any:
-        import logging
-
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk.trace.export import SpanExportResult
-
-        # They would write tracebacks onto the console; what is lost is said at the end.
-        for name in ("opentelemetry.exporter", "opentelemetry.sdk._shared_internal"):
-            logging.getLogger(name).addHandler(logging.NullHandler())
-            logging.getLogger(name).propagate = False
-        count = self._count_unsent
-
-        class CountingExporter(OTLPSpanExporter):  # type: ignore[misc, unused-ignore]
-            def export(self, spans: Any) -> Any:
-                result = None
-                try:
-                    result = super().export(spans)
-                finally:
-                    if result is not SpanExportResult.SUCCESS:
-                        count(len(spans))
-                return result
-
-        return CountingExporter()
-
-    def _count_unsent(self, spans: int) -> None:
-        self._unsent += spans
-
-    def tell(self, news: tuple[SpanNews, ...]) -> None:
+    def _tell(self, news: tuple[SpanNews, ...]) -> None:
         for told in news:
             match told:
                 case SpanBegan():
@@ -187,20 +159,36 @@ class SpanSender:
             span.set_status(Status(StatusCode.ERROR, cut(told.problem)))
         span.end(_ns(told.at))
 
-    def close(self) -> str | None:
+    def _close(self) -> str | None:
         """Send what is left; what could not be sent, in words."""
-        import threading
-
         # It tries again and again, for longer than it was told to.
         flushing = threading.Thread(target=self._provider.force_flush, daemon=True)
         flushing.start()
         flushing.join(FLUSH_S)
-        if not flushing.is_alive() and not self._unsent:
+        if not flushing.is_alive() and not self._unsent.are_known:
             return None
         where = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or os.environ.get(
             "OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318"
         )
         return f"not all spans could be sent to {_without_secrets(where)}"
+
+
+class UnsentSpans(logging.Handler):
+    """Takes the SDK's errors, which would write tracebacks onto the console."""
+
+    are_known = False
+
+    def listen(self) -> None:
+        for name in ("opentelemetry.exporter", "opentelemetry.sdk._shared_internal"):
+            logging.getLogger(name).addHandler(self)
+            logging.getLogger(name).propagate = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.are_known = True
+
+
+def _load(package: str) -> None:
+    import_module(package)
 
 
 def _without_secrets(url: str) -> str:

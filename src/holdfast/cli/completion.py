@@ -28,34 +28,15 @@ BASH_VERBS
 complete -o bashdefault -o default -F _holdfast holdfast
 """
 ZSH = """\
-#compdef holdfast
-_holdfast() {
-  local -a options
-  if (( CURRENT == 2 )); then
-    compadd COMMANDS
-  elif [[ $words[2] == run && $words[CURRENT] == -* ]]; then
-    options=(
-DESCRIBED
-    )
-    _describe -o option options
-  elif [[ $words[CURRENT] == -* ]]; then
-    case $words[2] in
-ZSH_VERBS
-    esac
-  else
-    _files
-  fi
-}
-if [[ $zsh_eval_context[-1] == loadautofunc ]]; then
-  _holdfast "$@"
-else
-  compdef _holdfast holdfast
-fi
+autoload -Uz compinit bashcompinit
+(( $+functions[compdef] )) || compinit
+bashcompinit
 """
+"""Before the script for bash, which zsh then reads."""
 TCSH = """\
 complete holdfast 'p/1/(COMMANDS)/' 'c/--/(NAMES)/' 'p/*/f/'
 """
-SCRIPTS = {"bash": BASH, "zsh": ZSH, "tcsh": TCSH}
+SCRIPTS = {"bash": BASH, "zsh": ZSH + BASH, "tcsh": TCSH}
 
 
 def script(shell: str) -> str:
@@ -65,10 +46,8 @@ def script(shell: str) -> str:
     words = {
         "COMMANDS": " ".join(["run", *VERBS]),
         "OPTIONS": " ".join([*(f"--{name}" for name in names), *short]),
-        "DESCRIBED": "\n".join(_described(option.name, option.help) for option in OPTIONS),
         "NAMES": " ".join(names),
-        "BASH_VERBS": _cases('COMPREPLY=($(compgen -W "{}" -- "$word"))'),
-        "ZSH_VERBS": _cases("compadd -- {}"),
+        "BASH_VERBS": _cases(),
     }
     text = SCRIPTS[shell]
     for word, meant in words.items():
@@ -76,17 +55,12 @@ def script(shell: str) -> str:
     return text
 
 
-def _cases(command: str) -> str:
+def _cases() -> str:
     """A line for each verb: its options."""
     lines = []
     for name, module in VERBS.items():
         verb = getattr(import_module(f"holdfast.cli.{module}"), name)
         if isinstance(verb, Verb):
-            lines.append(f"      {name}) {command.format(' '.join(verb.parser.shown_options))} ;;")
+            options = " ".join(verb.parser.shown_options)
+            lines.append(f'      {name}) COMPREPLY=($(compgen -W "{options}" -- "$word")) ;;')
     return "\n".join(lines)
-
-
-def _described(name: str, words: str) -> str:
-    """An option and its help, as zsh takes it, within single quotes."""
-    quoted = words.replace("'", "'\\''")
-    return f"      '--{name}:{quoted}'"

@@ -15,7 +15,7 @@ from holdfast.core.protocol.errors import UsageError
 
 if TYPE_CHECKING:
     from holdfast.admin.client import LocalAgent
-    from holdfast.dashboard.page_state import PageState
+    from holdfast.dashboard.pages import PageState
     from holdfast.dashboard.wire import LogLineShown
 
 PORT_MOST = 65535
@@ -24,8 +24,8 @@ PARSER = VerbParser(
     "Print the link to a page. Without a job it lists yours on this machine, running and ended, "
     "and opens any. For a job that runs here and was started with --dashboard, it is the page of "
     "its agent: live, and with its key. For journals, and for a job that has ended, the page is "
-    "served from here until Ctrl-C. Journals can also be dropped onto that page, or chosen there.",
-    epilog="Whoever has the link can use the page. It answers on this machine only; from another "
+    "served from here until Ctrl-C.",
+    epilog="Anyone with the link can use the page. It answers on this machine only; from another "
     "one,\ngo through ssh: ssh -L 8470:127.0.0.1:8470 HOST",
 )
 PARSER.add_argument(
@@ -86,8 +86,8 @@ def _link(agent: LocalAgent) -> str:
 
 def _serve(paths: list[str], port: int) -> None:
     from holdfast.cli.journal_search import find_journals
-    from holdfast.dashboard.page_state import PageState
-    from holdfast.dashboard.serving import Machine, serve
+    from holdfast.dashboard.pages import PageState
+    from holdfast.dashboard.site import Machine, serve
 
     state = PageState()
     if paths:
@@ -131,7 +131,7 @@ def _listed() -> list[dict[str, Any]]:
 def _opened(journals: Sequence[str]) -> PageState:
     """The story of a job, with the last lines of its workers where they are in files."""
     from holdfast.cli.report import running_at
-    from holdfast.dashboard.static import static_page
+    from holdfast.dashboard.views import static_page
     from holdfast.observe import job_report
     from holdfast.observe.journal import read
 

@@ -14,12 +14,12 @@ Rules
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from holdfast.cli import values
+from holdfast.cli import sentences, values
 from holdfast.cli.option_sources import OptionText, Precedence, is_on
 from holdfast.core.policy.config import (
     DEFAULT_PORT,
@@ -94,11 +94,10 @@ def _missing(
     """The settings from the scheduler, by option."""
     texts: dict[str, str] = {}
     if placement.nodes and not is_on(options, "standalone"):
-        least, most = placement.nodes
-        texts["nnodes"] = f"{least}:{most}"
+        texts["nnodes"] = f"{placement.nodes}:{placement.nodes}"
     wanted = _wanted_nodes(options, texts)
     texts["nproc-per-node"] = str(placement.workers or AUTOMATIC)
-    if wanted > 1 and (placement.nodes is None or wanted <= placement.nodes[1]):
+    if wanted > 1 and (placement.nodes is None or wanted <= placement.nodes):
         texts |= _about_the_meeting(placement, options, environ, words)
     missing = {name: text for name, text in texts.items() if name not in options}
     return {name: _from_scheduler(placement, name, text) for name, text in missing.items()}
@@ -141,11 +140,11 @@ def _about_the_meeting(
 
 
 def _asked_of_pmi(placement: Placement, environ: Mapping[str, str]) -> PmiJob | None:
-    if not placement.has_pmi or placement.rank is None:
+    if not placement.host_for_pmi or placement.rank is None:
         return None
     from holdfast.placement.pmi import exchange_host
 
-    return exchange_host(environ, placement.rank, placement.own_host)
+    return exchange_host(environ, placement.rank, placement.host_for_pmi)
 
 
 def _nowhere(placement: Placement, words: Sequence[str]) -> UsageError:
@@ -153,8 +152,8 @@ def _nowhere(placement: Placement, words: Sequence[str]) -> UsageError:
     if placement.cannot_meet:
         return _refused(placement.cannot_meet, words)
     return UsageError(
-        f"{placement.scheduler} does not say where the nodes meet",
-        f"give each the same --rdzv-endpoint HOST:{DEFAULT_PORT}, where HOST is one of them",
+        f"{placement.scheduler} names no endpoint for the nodes",
+        f"give all the same --rdzv-endpoint HOST:{DEFAULT_PORT}, where HOST is one of them",
     )
 
 
@@ -193,39 +192,10 @@ def line_about(detected: Detected, config: JobConfig) -> tuple[str, ...]:
 
 
 def doubts_about(detected: Detected, config: JobConfig) -> tuple[str, ...]:
-    """Settings that are allowed, but probably not meant."""
-    if detected.placement is None:
-        return ()
-    return (*_another_rank(detected, config), *_few_cpus(detected.placement, config))
-
-
-def _another_rank(detected: Detected, config: JobConfig) -> Iterator[str]:
-    """A variable in a batch script is filled in where the script runs: on the first node."""
-    given, placement = detected.options.get("node-rank"), detected.placement
-    if (
-        given is None
-        or given.level is Precedence.DETECTED
-        or placement is None
-        or config.max_nodes == 1
-    ):
-        return
-    if placement.rank not in (None, config.node_rank):
-        yield (
-            f"{given.source} says that this is node {config.node_rank}, but "
-            f"{placement.sources['rank']} says {placement.rank}; did the batch script fill it in, "
-            "so that all nodes got the same?"
-        )
-
-
-def _few_cpus(placement: Placement, config: JobConfig) -> Iterator[str]:
-    """Slurm gives a task one CPU, unless srun has an option of its own."""
-    usable = len(os.sched_getaffinity(0))
-    cpus = "1 CPU" if usable == 1 else f"{usable} CPUs"
-    if placement.scheduler == "Slurm" and placement.run_id and config.slots > usable:
-        yield (
-            f"{config.slots} workers share {cpus}, all that srun lets this node use; "
-            "for more, give srun --cpus-per-task=N (sbatch's is not passed on)"
-        )
+    """Settings that are allowed, but probably not meant: Slurm gives a task one CPU by default."""
+    placement, usable = detected.placement, len(os.sched_getaffinity(0))
+    is_step = placement is not None and placement.scheduler == "Slurm" and placement.run_id
+    return (sentences.few_cpus(config.slots, usable),) if is_step and config.slots > usable else ()
 
 
 def _by(options: Mapping[str, OptionText], name: str) -> str:
@@ -237,10 +207,3 @@ def statement(options: Mapping[str, OptionText], name: str) -> OptionText | None
     """The source of a setting; of an endpoint without one, the source of the master."""
     names = SAYS_WHERE if name == "rdzv-endpoint" else (name,)
     return next((options[one] for one in names if one in options), None)
-
-
-def hidden_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Variables of the scheduler that workers do not get."""
-    from holdfast.placement.scheduler_variables import describing_ranks
-
-    return describing_ranks(environ)

@@ -14,7 +14,7 @@ from argparse import Namespace
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.cli import option_sources, options
+from holdfast.cli import option_sources, options, sentences
 from holdfast.cli.verbs import VerbParser, verb_of_run
 from holdfast.core.policy import timing
 from holdfast.core.policy.config import (
@@ -56,10 +56,6 @@ PARSER.add_argument("--json", action="store_true",
                     help="the same for programs, with all that was found")  # fmt: skip
 PARSER.add_argument("--shared", metavar="DIR", type=_full_path,
                     help="see whether all nodes share this folder")  # fmt: skip
-OPEN = (
-    "this job has no token, so anyone who reaches its nodes can take part in the doctor's meeting; "
-    "HOLDFAST_TOKEN or --token-file keeps strangers out"
-)
 
 
 @verb_of_run(PARSER)
@@ -93,7 +89,7 @@ def _examine(
 
 def _alone(config: JobConfig | None, wanted: Wanted, known: list[Finding]) -> page.DoctorPage:
     log_dir = config.output.log_dir if config is not None else None
-    facts = reading.read(os.environ, log_dir=log_dir, speed=True)
+    facts = reading.read(os.environ, log_dir=log_dir)
     found = most_serious_first([*known, *machine.judge(facts, wanted)])
     return page.page_of((Examined(0, facts),), found)
 
@@ -122,7 +118,7 @@ def _together(config: JobConfig, wanted: Wanted, shared: str, as_json: bool) -> 
         return _show(found, as_json)
     secrets = secrets_of(config, take_secrets()) or Secrets()
     if secrets.token is None:
-        print(f"holdfast: {OPEN}", file=sys.stderr)
+        print(f"holdfast: {sentences.open_doctor()}", file=sys.stderr)
     logging.basicConfig(format="%(message)s", level=logging.INFO)  # The node's messages meanwhile.
     job = replace(
         config,

@@ -1,7 +1,7 @@
 """The text of `holdfast run --help`, made from the table of options.
 
 Rules
-- No line is longer than the width that was asked for.
+- No line is longer than the width that was asked for, from 72 columns on.
 - Everything is readable without colour; colour only sets off names from words.
 - Rules for all options (spellings, variables, brackets) are stated once, at the top.
 """
@@ -63,16 +63,15 @@ EXIT_STATUSES = (
     (f"  {exit_status.BY_SIGNAL}+n", "ended by signal n"),
 )
 
-_NARROWEST = 40
-_SIDE_BY_SIDE = 72
-"""From this width on, options and words share a line; below, the words go underneath."""
+_NARROWEST = 72
+"""Options and words share a line; a terminal that is narrower folds them itself."""
 _BOLD, _PLAIN = "\033[1m", "\033[0m"
 
 Rows = Sequence[tuple[str, str]]
 
 
 def render_run_help(width: int, color: bool) -> str:
-    """The whole text, in lines of at most `width` columns, though never less than 40."""
+    """The whole text, in lines of at most `width` columns, though never less than 72."""
     layout = _Layout(max(width, _NARROWEST), color)
     options = [[row for o in OPTIONS if o.group == group for row in _rows(o)] for group in GROUPS]
     column = max(len(left) for rows in options for left, _ in rows) + 2
@@ -133,14 +132,9 @@ class _Layout(Struct, frozen=True):
         if heading in NOTES:
             yield from self._wrap(NOTES[heading], 2)
         for left, right in rows:
-            beside = self.width >= _SIDE_BY_SIDE and len(left) + 2 <= column
-            indent = column if self.width >= _SIDE_BY_SIDE else 8
-            words = self._wrap(right, indent)
-            if beside and left:
-                yield self.bold(left) + words.pop(0)[len(left) :]
-            elif left:
-                yield self.bold(left)
-            yield from words
+            first, *more = self._wrap(right, column)
+            yield (self.bold(left) if left else "") + first[len(left) :]
+            yield from more
 
     def _wrap(self, text: str, indent: int, first_indent: int | None = None) -> list[str]:
         return textwrap.wrap(

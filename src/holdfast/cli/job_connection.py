@@ -76,11 +76,6 @@ def connect(found: Namespace) -> AdminClient:
     return connect_to_job(found.job, given)
 
 
-def is_elsewhere(found: Namespace) -> bool:
-    """Whether the job is found by its endpoint, not on this machine."""
-    return any(getattr(found, name) for name in _REMOTE_OPTIONS)
-
-
 def connect_to_job(name: str, given: Mapping[str, OptionText]) -> AdminClient:
     """Connect to a job by its name, or by the options of `holdfast run`."""
     environ = os.environ

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 import shutil
 import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.cli import sentences
 from holdfast.cli.journal_search import Candidate, candidates
 from holdfast.cli.verbs import VerbParser, verb
-from holdfast.core.node_io import Finish, Told
 from holdfast.core.policy.root_cause import shortened
 from holdfast.core.protocol.bounds import clean
-from holdfast.core.protocol.messages import RunRound
-from holdfast.core.protocol.model import Assignment, Outcome
-from holdfast.observe.journal import NodeStep
 from holdfast.observe.summary import counted, length
 from holdfast.processes.output import run_folders
 from holdfast.processes.output.run_folders import RunRecord
+
+if TYPE_CHECKING:
+    from holdfast.admin.client import LocalAgent
 
 PARSER = VerbParser(
     "jobs",
@@ -33,8 +32,6 @@ PARSER = VerbParser(
     "first. `holdfast status NAME` says more of one that runs, `holdfast report NAME` of any.",
 )
 PARSER.add_argument("--json", action="store_true", help="one object for each job, in a list")
-READ_BYTES = 1 << 18
-"""How much of a journal's beginning and end is read."""
 REASON_MOST = 80
 KILLED = "killed"
 STATES = {"not_formed": "not formed"}
@@ -81,8 +78,15 @@ def list_jobs() -> list[ListedJob]:
             together.append(one)
         else:
             together[at] = _as_one(together[at], one)
-    known = {one.name for one in together if one.state == "running"}
-    return [*_without_journals(known), *reversed(together)]
+    agents = _agents()
+    for at, one in enumerate(together):
+        if one.state == "running" and (agent := agents.pop(one.name, None)):
+            together[at] = replace(one, nodes=agent.nodes, ranks=agent.ranks)
+    # Some run with /dev/null as log dir.
+    unlogged = (
+        ListedJob(name, "running", nodes=a.nodes, ranks=a.ranks) for name, a in agents.items()
+    )
+    return [*unlogged, *reversed(together)]
 
 
 def ended_job(name: str = "") -> ListedJob | None:
@@ -119,31 +123,21 @@ def _ended(record: RunRecord, found: list[Candidate]) -> ListedJob:
 
 
 def _without_end(one: Candidate, is_running: bool) -> ListedJob:
-    last, outcome = _look_into(one.path)
-    state, reason = ("running", "") if is_running else (KILLED, "")
-    if outcome is not None:
-        state, reason = STATES.get(outcome.verdict, outcome.verdict), outcome.reason
     end = time.time() if is_running else one.end
     return ListedJob(
         name=one.job,
-        state=state,
+        state="running" if is_running else KILLED,
         started=one.start,
         seconds=max(0.0, end - one.start),
-        nodes=last.group_size if last is not None else 0,
-        ranks=last.world_size if last is not None else 0,
-        restarts=last.restart_count if last is not None else 0,
-        exit_status=outcome.exit_status if outcome is not None else None,
-        reason=reason,
         journals=(str(one.path),),
     )
 
 
-def _without_journals(known: set[str]) -> list[ListedJob]:
-    """Jobs that run with /dev/null as log dir."""
+def _agents() -> dict[str, LocalAgent]:
+    """One of each job that runs: that with the most ranks in its round."""
     from holdfast.admin.client import local_agents
 
-    names = dict.fromkeys(door.run_id for door in local_agents())
-    return [ListedJob(name, "running") for name in names if name not in known]
+    return {one.run_id: one for one in sorted(local_agents(), key=lambda one: one.ranks)}
 
 
 def _is_same(one: ListedJob, other: ListedJob) -> bool:
@@ -163,44 +157,19 @@ def _knowledge(one: ListedJob) -> tuple[bool, bool, bool]:
     return one.state == "running", one.state != KILLED, one.steps is not None
 
 
-def _look_into(path: Path) -> tuple[Assignment | None, Outcome | None]:
-    """The last round, and the outcome, as far as a journal's beginning or end has them."""
-    try:
-        with path.open("rb") as file:
-            text = file.read(READ_BYTES)
-            file.seek(max(len(text), path.stat().st_size - READ_BYTES))
-            text += file.read()
-    except OSError:
-        return None, None
-    last: Assignment | None = None
-    outcome: Outcome | None = None
-    for line in text.split(b"\n"):
-        if b'"RunRound"' not in line and b'"Finish"' not in line:
-            continue
-        with contextlib.suppress(ValueError, msgspec.MsgspecError):
-            step = msgspec.json.decode(line, type=NodeStep)
-            if isinstance(step.event, Told) and isinstance(step.event.message, RunRound):
-                last = step.event.message.assignment
-            ends = (each.outcome for each in step.effects if isinstance(each, Finish))
-            outcome = next(ends, outcome)
-    return last, outcome
-
-
 # In words.
 
 
 def in_words(one: ListedJob) -> str:
-    """ "nightly has ended: failed after 12 s, …; report: holdfast report nightly" """
+    """How a job ended, in a sentence."""
     name = clean(shlex.quote(one.name))
-    after = "in" if one.state == "succeeded" else "after"
-    facts = ", ".join(filter(None, (f"{one.state} {after} {length(one.seconds)}", ending(one))))
-    return f"{name} has ended: {facts}; report: holdfast report {name}"
+    return sentences.ended(name, one.state, length(one.seconds), ending(one))
 
 
 def render(found: list[ListedJob], width: int | None = None) -> str:
     """A table; the last column is as wide as it is, or cut where a line has to fit."""
     if not found:
-        return "no job of yours runs on this machine, and none has left a journal\n"
+        return f"{sentences.no_jobs()}\n"
     rows = [("NAME", "STATE", "STARTED", "TIME", "NODES", "RANKS", "END"), *map(_row, found)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

@@ -3,7 +3,7 @@
 Rules
 1. A file is a journal. A folder stands for the journals below it. Anything else is the name of a
    run, searched for among the last runs of this user (`processes.output.run_folders`), and in
-   folders of this user alone. Anybody can leave a folder there, with a false story, or
+   folders of this user alone: others can leave a folder there, with a false story, or
    with a pipe in place of a journal.
 2. Journals of one run id belong together if their times overlap: a name may be used again.
 3. Of several jobs, the last one is taken, and the others are named.
@@ -50,23 +50,17 @@ class _FirstLine(Struct):
 
 
 def find_journals(paths: list[str]) -> FoundJournals:
-    """The chosen job. Raises `UsageError` if there is none."""
-    if not paths:
-        last = find_last_journals()
-        if last is None:
-            raise UsageError(
-                "no run of yours has left a journal on this machine",
-                "name a journal, or the folder that was given as --log-dir",
-            )
-        return last
-    found = [one for path_or_run in paths for one in _of_path_or_run(path_or_run)]
+    """The chosen job, or the last one on this machine. Raises `UsageError` if there is none."""
+    if paths:
+        found = [one for path_or_run in paths for one in _of_path_or_run(path_or_run)]
+    else:
+        found = list(candidates(_default_folders()))
+    if not found:
+        raise UsageError(
+            "there is no journal of yours on this machine",
+            "name a journal, or the folder that was given as --log-dir",
+        )
     return _last_job(found)
-
-
-def find_last_journals() -> FoundJournals | None:
-    """The last job on this machine, if one has left a journal in the default log folder."""
-    found = list(candidates(_default_folders()))
-    return _last_job(found) if found else None
 
 
 def _of_path_or_run(path_or_run: str) -> list[Candidate]:
@@ -80,7 +74,9 @@ def _of_path_or_run(path_or_run: str) -> list[Candidate]:
         return found
     if path.exists() or "/" in path_or_run:
         if not path.exists():
-            raise UsageError(f"there is no {path_or_run}", "name a journal, a log folder or a run")
+            raise UsageError(
+                f"{path_or_run} does not exist", "name a journal, a log folder or a run"
+            )
         return [_candidate(path) or Candidate(path, "", 0.0, 0.0)]
     known = list(candidates(_default_folders()))
     named = [one for one in known if one.job == path_or_run]
@@ -94,11 +90,7 @@ def _of_path_or_run(path_or_run: str) -> list[Candidate]:
 
 
 def _default_folders() -> list[Path]:
-    return [
-        path_or_run
-        for folder in run_folders.folders()
-        for path_or_run in run_folders.places_of(folder)
-    ]
+    return [place for folder in run_folders.folders() for place in run_folders.places_of(folder)]
 
 
 def candidates(folders: Iterable[Path]) -> Iterator[Candidate]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from argparse import Namespace
@@ -16,7 +15,6 @@ from holdfast.cli.job_connection import JobHasEnded, connect, job_parser
 from holdfast.cli.verbs import verb
 from holdfast.core.policy.texts import whole_number
 from holdfast.core.protocol.bounds import clean
-from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.requests import LogBlock, LogsAsked, LogsTold
 from holdfast.observe.log_lines import LineMaker
 
@@ -37,8 +35,6 @@ PARSER.add_argument(
     metavar="NAME",
     help="of this node only, by its name in `holdfast status`; several times, too",
 )
-PARSER.add_argument("--grep", action="append", default=[], metavar="PATTERN",
-                    help="only lines in which this regular expression is found")  # fmt: skip
 PARSER.add_argument("--timestamps", action="store_true",
                     help="with the time at which each line came")  # fmt: skip
 PARSER.add_argument("--follow", "-f", action="store_true", help="go on, until the job ends")
@@ -51,15 +47,12 @@ class LogsWanted(Struct, frozen=True):
 
     ranks: tuple[int, ...]
     nodes: tuple[str, ...]
-    pattern: re.Pattern[str] | None
     timestamps: bool = False
 
 
 @verb(PARSER)
 def logs(asked: Namespace) -> None:
-    wanted = LogsWanted(
-        tuple(asked.rank), tuple(asked.node), _pattern(asked.grep), asked.timestamps
-    )
+    wanted = LogsWanted(tuple(asked.rank), tuple(asked.node), asked.timestamps)
     try:
         with connect(asked) as job:
             _show(job, wanted, follow=asked.follow)
@@ -90,16 +83,6 @@ def _show_last(ended: JobHasEnded, wanted: LogsWanted) -> None:
         _print(wanted, at, rank, text)
     for rank, text in lines.rest():
         _print(wanted, time.time(), rank, text)
-
-
-def _pattern(texts: list[str]) -> re.Pattern[str] | None:
-    if not texts:
-        return None
-    try:
-        return re.compile("|".join(f"(?:{text})" for text in texts))
-    except re.error as error:
-        hint = "a regular expression of Python; put a \\ before ( [ { . * + ? | to mean just that"
-        raise UsageError(f"--grep {texts[-1]!r}: {error}", hint) from None
 
 
 def _show(job: AdminClient, wanted: LogsWanted, follow: bool) -> None:
@@ -161,8 +144,6 @@ class ShownLogs:
 
 
 def _print(wanted: LogsWanted, at: float, rank: int, text: str) -> None:
-    if wanted.pattern is not None and not wanted.pattern.search(text):
-        return
     when = ""
     if wanted.timestamps:
         when = time.strftime("%H:%M:%S", time.localtime(at)) + f".{int(at * 1000) % 1000:03d} "

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from argparse import Namespace
 
-from holdfast.admin.client import AdminClient, AdminError, local_agents
-from holdfast.cli import values
-from holdfast.cli.job_connection import connect, is_elsewhere, job_parser, own_name
+from holdfast.admin.client import AdminClient, AdminError
+from holdfast.cli import sentences, values
+from holdfast.cli.job_connection import connect, job_parser, own_name
 from holdfast.cli.status import events_after
-from holdfast.cli.time_arguments import duration
 from holdfast.cli.verbs import verb
-from holdfast.core.policy import sentences
+from holdfast.core.policy.sentences import between
 from holdfast.core.protocol.bounds import COUNT_MOST
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.requests import (
@@ -30,14 +28,11 @@ from holdfast.core.protocol.requests import (
 )
 
 SAVE_MOST_S = 86_400.0
-RANGE = re.compile(r"\d+(:\d+)?")
 LOOK_EVERY_S = 1.0
 """How often the remaining nodes are counted, without other news."""
 NOT_SAVED: dict[SaveStage, str] = {
-    "nobody looks": "no worker of this job looks at holdfast.draining(), so none can be asked to"
-    " save: see docs/guides/asked-to-leave.md",
-    "given up": "not all workers asked, or came to a common step, in time, so nobody has saved;"
-    " --within gives them more",
+    "nobody looks": sentences.nobody_asks_to_save(),
+    "given up": sentences.save_given_up(),
 }
 
 DRAIN = job_parser(
@@ -72,7 +67,7 @@ SAVE = job_parser(
 )
 SAVE.add_argument(
     "--within",
-    type=duration,
+    type=values.duration,
     default=120.0,
     metavar="TIME",
     help="how long they have to get to a common step [2m]",
@@ -86,40 +81,28 @@ STOP = job_parser(
 
 @verb(DRAIN)
 def drain(asked: Namespace) -> None:
-    if _is_old_order(asked):
-        asked.job, asked.node = asked.node, asked.job
     with connect(asked) as job:
         for _, answer in job.ask(DrainWanted(own_name()), of="some", nodes=(asked.node,)):
             if isinstance(answer, NotKnown):
                 raise AdminError(answer.reason)
         if job.missing:
-            raise AdminError(f"{asked.node} does not answer; it may be gone already")
-    print(f"{asked.node} was asked to leave; `holdfast events --follow` shows how it goes")
-
-
-def _is_old_order(asked: Namespace) -> bool:
-    """Whether NODE JOB was written: the second word is a job here, and the first is none."""
-    if not asked.job or is_elsewhere(asked):
-        return False
-    here = {agent.run_id for agent in local_agents()}
-    return asked.node in here and asked.job not in here
+            raise AdminError(sentences.does_not_answer(asked.node))
+    print(sentences.leaves_soon(asked.node))
 
 
 @verb(RESTART)
 def restart(asked: Namespace) -> None:
-    _send(asked, RestartWanted(own_name()), "the round ends, and the next begins")
+    _send(asked, RestartWanted(own_name()), sentences.round_restarts())
 
 
 @verb(SCALE)
 def scale(asked: Namespace) -> None:
-    if RANGE.fullmatch(asked.job) and not RANGE.fullmatch(asked.nodes):
-        asked.job, asked.nodes = asked.nodes, asked.job  # The old order.
     least, most = values.nodes(asked.nodes)
     if most > COUNT_MOST:
         raise UsageError(f"{most} nodes are too many", f"at most {COUNT_MOST}")
     with connect(asked) as job:
         job.ask_coordinator(ScaleWanted(least, most, own_name()))
-    print(f"the job has {sentences.between(least, most)} from now on")
+    print(sentences.scaled(between(least, most)))
 
 
 @verb(SAVE)
@@ -129,12 +112,11 @@ def save(asked: Namespace) -> None:
     with connect(asked) as job:
         *_, (_, last) = [(None, 0), *events_after(job, 0)]
         job.ask_coordinator(SaveWanted(own_name(), asked.within))
-        print("all workers are asked to save; waiting until they have", flush=True)
+        print(sentences.save_begins(), flush=True)
         told = _saved(job, last)
     if told.stage != "saved":
         raise AdminError(NOT_SAVED[told.stage])
-    at = f" step {told.step:,}" if told.step is not None else ""
-    print(f"all workers that ask have saved{at}, and go on")
+    print(sentences.saved(told.step))
 
 
 def _saved(job: AdminClient, last: int) -> SaveTold:
@@ -144,12 +126,11 @@ def _saved(job: AdminClient, last: int) -> SaveTold:
         told = job.ask_coordinator(JobAsked())
         save = told.save if isinstance(told, JobTold) and told.stage == "running" else None
         if save is None or (number and save.number != number):
-            raise AdminError("the round ended before all had saved; `holdfast events` says why")
+            raise AdminError(sentences.round_ended_before_saving())
         number = save.number
         if save.stage not in ("agreeing", "saving"):
             return save
-        words = "waiting for a common step" if save.step is None else f"saving step {save.step:,}"
-        words += f", {save.nodes_left} node{'' if save.nodes_left == 1 else 's'} left"
+        words = sentences.save_goes_on(save.step, save.nodes_left)
         if words != shown:
             shown = words
             print(words, flush=True)
@@ -159,7 +140,7 @@ def _saved(job: AdminClient, last: int) -> SaveTold:
 
 @verb(STOP)
 def stop(asked: Namespace) -> None:
-    _send(asked, StopWanted(own_name()), "the job ends; its workers have their grace")
+    _send(asked, StopWanted(own_name()), sentences.job_stops())
 
 
 def _send(asked: Namespace, command: RestartWanted | StopWanted, words: str) -> None:

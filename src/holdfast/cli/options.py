@@ -32,7 +32,7 @@ from typing import Any, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.cli import detection, option_sources, rendezvous
+from holdfast.cli import detection, option_sources, rendezvous, sentences
 from holdfast.cli.detection import Detected
 from holdfast.cli.option_sources import OptionText, Precedence
 from holdfast.cli.table import BY_NAME, BY_SHORT, UNCHANGED, Option
@@ -42,6 +42,7 @@ from holdfast.core.policy.config import JobConfig, Program, ProgramKind
 from holdfast.core.policy.rendezvous_settings import COMMAND_LINE
 from holdfast.core.policy.texts import listed
 from holdfast.core.protocol.errors import UsageError
+from holdfast.placement.scheduler_variables import describing_ranks
 
 INTERPRETER = "PYTHON_EXEC"
 COMPLETION = "print-completion"
@@ -109,7 +110,7 @@ def configure(
     chosen = {path.removeprefix("timeouts.") for path in _fields_of(values)}
     config = replace(config, timeouts=timing.within_notice(config.timeouts, chosen))
     if not values.get("keep-engine-variables"):
-        config = replace(config, hidden_variables=detection.hidden_variables(environ))
+        config = replace(config, hidden_variables=describing_ranks(environ))
     config, more = rendezvous.complete(config, values.get("rdzv-backend"))
     if config.max_nodes > 1 and "rdzv-id" not in values:
         config = replace(config, run_id=_id_of_endpoint(config))
@@ -152,7 +153,7 @@ def _find(spelled: str) -> tuple[Option, str]:
             return option, ""
     elif (option := BY_SHORT.get(spelled[1:2])) and (not option.is_flag or len(spelled) == 2):
         return option, spelled[2:]
-    raise UsageError(f"there is no option {spelled}", _hint_for_unknown(spelled))
+    raise UsageError(f"unknown option {spelled}", _hint_for_unknown(spelled))
 
 
 def _named(spelled: str) -> Option | None:
@@ -163,7 +164,7 @@ def _named(spelled: str) -> Option | None:
     meant = [known for known in (*BY_NAME, "help") if known.startswith(name)]
     if len(meant) > 1:
         names = listed((f"--{known}" for known in meant), "or")
-        raise UsageError(f"{spelled} is short for several options", f"did you mean {names}?")
+        raise UsageError(f"ambiguous option {spelled}", f"did you mean {names}?")
     if meant == ["help"]:
         raise HelpRequested
     return BY_NAME[meant[0]] if meant else None
@@ -209,7 +210,7 @@ def _program(
         )
     if not words:
         raise UsageError(
-            "there is nothing to run", "name a script after the options: holdfast run train.py"
+            "no program is given", "name a script after the options: holdfast run train.py"
         )
     kind: ProgramKind = _KIND_OF_FLAG[chosen[0]] if chosen else "script"
     interpreter = "" if kind == "command" else environ.get(INTERPRETER) or sys.executable
@@ -307,5 +308,4 @@ def _silent_console(config: JobConfig) -> tuple[str, ...]:
     shown = config.output.local_ranks_filter
     if shown is None or any(rank < config.slots for rank in shown):
         return ()
-    last = config.slots - 1
-    return (f"--local-ranks-filter: no worker of this node is shown (local ranks: 0 to {last})",)
+    return (sentences.nobody_shown(config.slots),)

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from holdfast.cli import values
+from holdfast.cli import sentences, values
 from holdfast.core.policy import rendezvous_settings, texts
 from holdfast.core.policy.config import (
     BACKENDS,
@@ -105,9 +105,9 @@ def _standalone(config: JobConfig, named: str | None) -> tuple[JobConfig, tuple[
         )
     notes = []
     if config.max_nodes > 1:
-        notes.append(f"--standalone runs on this node alone, not on up to {config.max_nodes}")
+        notes.append(sentences.standalone_is_one_node(config.max_nodes))
     unused = {"--rdzv-backend": named, "--rdzv-endpoint": config.rendezvous.endpoint}
-    notes += [f"--standalone ignores {name} {said}" for name, said in unused.items() if said]
+    notes += [sentences.standalone_ignores(name, text) for name, text in unused.items() if text]
     rendezvous_settings.check(config.rendezvous.options, COMMAND_LINE)
     rendezvous = replace(config.rendezvous, backend=Rendezvous().backend, endpoint="localhost:0")
     return replace(config, max_nodes=1, rendezvous=rendezvous), tuple(notes)
@@ -124,8 +124,8 @@ def _default_backend(config: JobConfig) -> str:
     if config.node_rank is not None:
         return "static"
     raise UsageError(
-        f"{config.max_nodes} nodes need a place to meet",
-        f"give each the same --rdzv-endpoint HOST:{DEFAULT_PORT}, where HOST is one of them",
+        f"{config.max_nodes} nodes need an endpoint",
+        f"give all the same --rdzv-endpoint HOST:{DEFAULT_PORT}, where HOST is one of them",
     )
 
 
@@ -134,7 +134,7 @@ def _endpoint(backend: str, config: JobConfig) -> str:
     on_disk = rendezvous_settings.is_on_disk(backend, config.rendezvous.options)
     if on_disk and not said:
         raise UsageError(
-            "meeting on a shared disk needs a path", "for instance --rdzv-endpoint /shared/job"
+            "a rendezvous on a shared disk needs a path", "for instance --rdzv-endpoint /shared/job"
         )
     if on_disk or backend not in BACKENDS:
         return said
@@ -174,7 +174,7 @@ def _static(config: JobConfig) -> tuple[JobConfig, tuple[str, ...]]:
         return settled, ()
     meeting = replace(master, port=_coordinator_port(config, master))
     rendezvous = replace(config.rendezvous, endpoint=str(meeting))
-    note = f"static: the agents meet at {meeting}, where rank 0 listens; the workers at {master}"
+    note = sentences.static_endpoints(agents=str(meeting), workers=str(master))
     return replace(settled, rendezvous=rendezvous, is_host=rank == 0), (note,)
 
 

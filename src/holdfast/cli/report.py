@@ -8,6 +8,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.cli.values import duration
 from holdfast.cli.verbs import VerbParser, verb
 from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.errors import UsageError
@@ -28,15 +29,8 @@ PARSER.add_argument(
     help="the name of a job, a folder below which journals are (--log-dir), or a journal "
     "(journal.jsonl) [the last job on this machine]",
 )
-_when = PARSER.add_mutually_exclusive_group()
-_when.add_argument("--at", default="", metavar="TIME",
-                   help='what happened then: 14:05, 14:05:07 or "2026-11-18 14:05"')  # fmt: skip
-_when.add_argument(
-    "--since",
-    default="",
-    metavar="TIME",
-    help="only the end: 90s, 10m or 2h before the last line, or from 14:05 on",
-)
+PARSER.add_argument("--since", type=duration, metavar="TIME",
+                    help="only the end: 90s, 10m or 2h before the last line")  # fmt: skip
 PARSER.add_argument("--all", action="store_true", help="all events and interruptions")
 _form = PARSER.add_mutually_exclusive_group()
 _form.add_argument("--json", action="store_true", help="the same for programs")
@@ -58,8 +52,9 @@ def report(asked: Namespace) -> None:
     for note in found.notes:
         print(f"holdfast: {clean(note)}", file=sys.stderr)
     journals = [read(path) for path in found.journals]
-    whole = job_report.report(journals, running_at([header for header, _ in journals]))
-    shown, about = _within(whole, asked)
+    shown = job_report.report(journals, running_at([header for header, _ in journals]))
+    if asked.since is not None:
+        shown = job_report.within(shown, shown.end - asked.since, shown.end)
     if asked.json:
         import msgspec
 
@@ -69,7 +64,7 @@ def report(asked: Namespace) -> None:
     else:
         from holdfast.observe.report_text import render_text
 
-        print(about + render_text(shown, all_events=asked.all), end="", flush=True)
+        print(render_text(shown, all_events=asked.all), end="", flush=True)
 
 
 def running_at(headers: list[JournalHeader]) -> float | None:
@@ -82,25 +77,6 @@ def running_at(headers: list[JournalHeader]) -> float | None:
     except AdminError:
         return None  # Another user has a job of that name: it is not known which one this is.
     return time.time() if runs else None
-
-
-def _within(whole: JobReport, asked: Namespace) -> tuple[JobReport, str]:
-    """The selected part, and the notes before it."""
-    from holdfast.cli import time_arguments
-    from holdfast.observe import job_report
-    from holdfast.observe.report_text import moment
-
-    if asked.since:
-        start = time_arguments.since(asked.since, whole.start, whole.end)
-        return job_report.within(whole, start, whole.end), ""
-    if not asked.at:
-        return whole, ""
-    start, then, end = time_arguments.around(asked.at, whole.start, whole.end)
-    then = min(max(then, whole.start), whole.end)
-    segment, about = job_report.segment_at(whole.ledger, then), ""
-    if segment is not None:
-        about = f"at {moment(then)}: round {segment.round}, {segment.part}\n\n"
-    return job_report.within(whole, start, end), about
 
 
 def _write_page(shown: JobReport, file: str) -> None:

@@ -57,8 +57,10 @@ def run(words: list[str]) -> int:
     except OSError as error:
         if error.errno not in EXHAUSTED:
             raise
-        print(f"holdfast: {error.strerror}; the job cannot go on", file=sys.stderr)
-        print("hint: raise the limit (`ulimit -n`), or start fewer workers", file=sys.stderr)
+        from holdfast.cli.sentences import out_of_descriptors
+
+        problem, hint = out_of_descriptors(os.strerror(error.errno))
+        print(f"holdfast: {problem}\nhint: {hint}", file=sys.stderr)
         return exit_status.FAILED
     finally:
         gc.enable()
@@ -67,7 +69,7 @@ def run(words: list[str]) -> int:
 
 def _run_job(words: list[str], spawner: SpawnerProcess, secret: dict[str, str]) -> int:
     """`secret` are the variables that were removed from the environment."""
-    from holdfast.cli import options
+    from holdfast.cli import options, sentences
     from holdfast.cli.program import check_program
 
     parsed = options.parse_run(words, os.environ)
@@ -87,14 +89,14 @@ def _run_job(words: list[str], spawner: SpawnerProcess, secret: dict[str, str]) 
     from holdfast.runtime.loop import EventLoop
 
     if config.slots > 1 and "OMP_NUM_THREADS" not in os.environ:
-        _print_note(config, "workers get OMP_NUM_THREADS=1; set it to change that")
+        _print_note(config, sentences.default_omp_threads())
     started = how_to_start(config)
     layout, events = _registered_layout(config), _registered_events(config)
     echo = events.take if events else None
     unfit = _why_unfit(config) if config.check else ""
     if unfit:
         if config.max_nodes == 1:
-            print(f"holdfast: this node stays out: {unfit}", file=sys.stderr)
+            print(f"holdfast: {sentences.unfit_node(unfit)}", file=sys.stderr)
             return exit_status.UNFIT
         config, started = _staying_out(config, unfit)
     loop, secrets = EventLoop(linux.boot_timer()), secrets_of(config, secret)
@@ -200,21 +202,15 @@ def _print_help() -> int:
     import shutil
 
     from holdfast.cli.help import render_run_help
+    from holdfast.cli.verbs import ending_of
 
     width = min(shutil.get_terminal_size().columns, 100)
-    return _print(render_run_help(width, color=sys.stdout.isatty()))
+    text = render_run_help(width, color=sys.stdout.isatty())
+    return ending_of(lambda: print(text, end=""))
 
 
 def _print_completion(shell: str) -> int:
     from holdfast.cli.completion import script
+    from holdfast.cli.verbs import ending_of
 
-    return _print(script(shell))
-
-
-def _print(text: str) -> int:
-    try:
-        print(text, end="", flush=True)
-    except BrokenPipeError:
-        # The reader has closed the pipe; nor may the interpreter's own flush complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    return exit_status.SUCCEEDED
+    return ending_of(lambda: print(script(shell), end=""))

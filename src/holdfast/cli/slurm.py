@@ -6,28 +6,37 @@ Rules
 - Options that contradict the way in which the job is made (an array, an endpoint) are refused,
   with an alternative.
 - `--dry-run` prints the batch script, and neither writes nor submits anything.
+- A folder has one job. It is its owner's alone, and so is the token in it.
+- A refusal of Slurm's is a user's mistake, told in its words.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import secrets
+import shutil
 import sys
+import time
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TypeVar
 
 from msgspec import Struct
 
+from holdfast.cli import options, sentences, values
+from holdfast.cli.slurm_follow import TOKEN_VARIABLE, SlurmSilent, ask_slurm, follow_job
 from holdfast.cli.verbs import VerbParser, ending_of, with_dashes
+from holdfast.core.policy import texts
 from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.errors import UsageError
-
-if TYPE_CHECKING:
-    from holdfast.placement.slurm_batch import Submission
+from holdfast.placement.slurm_batch import LOGS, REGISTER, SCRIPT, TOKEN, Submission, batch_script
 
 Value = TypeVar("Value")
 
 FOLDER = "holdfast-jobs"
+TOKEN_BYTES = 32
 ABOUT = """\
 Jobs that Slurm places, and Holdfast holds together.
 
@@ -114,34 +123,26 @@ def _slurm(words: list[str]) -> int:
 
 def submit(words: Sequence[str]) -> int:
     """Write the job's folder, submit it, and follow it. Raises `UsageError`."""
-    from holdfast.cli import slurm_commands
-    from holdfast.placement import slurm_batch
-
     request = sort(words)
     job = submission(request)
     if request.ours.dry_run:
-        print(slurm_batch.batch_script(job), end="")
+        print(batch_script(job), end="")
         return exit_status.SUCCEEDED
-    slurm_commands.require("sbatch")
-    slurm_commands.make_folder(job)
-    number = slurm_commands.submit(job)
-    print(f"holdfast: submitted job {number}; its folder is {job.folder}", file=sys.stderr)
+    require("sbatch")
+    make_folder(job)
+    number = hand_over(job)
+    print(f"holdfast: {sentences.submitted(number, job.folder)}", file=sys.stderr)
     if request.ours.no_follow:
         print(f"hint: holdfast slurm follow {number}", file=sys.stderr)
         return exit_status.SUCCEEDED
-    from holdfast.cli.slurm_follow import follow_job
-
     return follow_job(number, job.folder)
 
 
 def follow(job: str) -> int:
     """Follow a job that was submitted before. Raises `UsageError`."""
-    from holdfast.cli import slurm_commands
-    from holdfast.cli.slurm_follow import follow_job
-
-    slurm_commands.require("squeue")
+    require("squeue")
     number = job.partition("_")[0]
-    folder = slurm_commands.folder_of(number, FOLDER)
+    folder = folder_of(number, FOLDER)
     return follow_job(number, folder, from_the_start=False)
 
 
@@ -154,7 +155,7 @@ def sort(words: Sequence[str]) -> Request:
     ours, others = SUBMIT.parse_known_args(list(map(with_dashes, words[:end])))
     if end == len(words):
         raise UsageError(
-            "there is nothing to run",
+            "no program is given",
             "put -- before the program: holdfast slurm submit --nodes 2 -- train.py",
         )
     _check_sbatch(others)
@@ -180,10 +181,6 @@ def _check_sbatch(words: Sequence[str]) -> None:
 
 def submission(request: Request) -> Submission:
     """The submission. Raises `UsageError`."""
-    from holdfast.cli import options, slurm_commands, values
-    from holdfast.core.policy import texts
-    from holdfast.placement.slurm_batch import Submission
-
     ours = request.ours
     if ours.nodes is None:
         raise UsageError(
@@ -194,9 +191,7 @@ def submission(request: Request) -> Submission:
     spares = _named("--spares", texts.whole_number(0), ours.spares)
     given, program = options.split(request.run_words)
     if not program:
-        raise UsageError(
-            "there is nothing to run", "write the program after --: -- train.py --epochs 3"
-        )
+        raise UsageError("no program is given", "write it after --: -- train.py --epochs 3")
     for name in NOT_FOR_RUN:
         if name in given:
             raise UsageError(
@@ -204,13 +199,13 @@ def submission(request: Request) -> Submission:
                 "leave it out; --nodes says how many",
             )
     backend, endpoint = _register(ours)
-    name = slurm_commands.name_of(program[0])
+    name = name_of(program[0])
     return Submission(
         name=name,
         min_nodes=least,
         max_nodes=most,
-        folder=slurm_commands.new_folder(ours.folder, name),
-        command=slurm_commands.own_command(),
+        folder=new_folder(ours.folder, name),
+        command=own_command(),
         run_words=request.run_words,
         spares=spares,
         one_allocation=ours.one_allocation,
@@ -233,7 +228,7 @@ def _register(ours: Namespace) -> tuple[str, str]:
     backend, endpoint = ours.rdzv_backend, ours.rdzv_endpoint
     if backend not in ("file", "etcd", "etcd-v2"):
         raise UsageError(
-            f"--rdzv-backend: {backend!r} lives on one node, which may be lost",
+            f"--rdzv-backend: {backend!r} depends on one node, which may be lost",
             "leave it out to meet in the folder, or write etcd",
         )
     if backend == "file" and endpoint:
@@ -243,3 +238,103 @@ def _register(ours: Namespace) -> tuple[str, str]:
             f"--rdzv-backend {backend} needs a --rdzv-endpoint", "--rdzv-endpoint HOST:2379"
         )
     return backend, endpoint
+
+
+def require(command: str) -> None:
+    """Raise `UsageError` where there is no such command."""
+    if shutil.which(command) is None:
+        raise UsageError(
+            f"{command} was not found", "run this where you would run sbatch: on a login node"
+        )
+
+
+# --- the folder, and Slurm -------------------------------------------------------------------
+
+
+def name_of(program: str) -> str:
+    """A name for a job that runs this program."""
+    return re.sub(r"[^\w.-]", "_", Path(program).stem)[:40] or "job"
+
+
+def new_folder(base: str, name: str) -> str:
+    """The path of a folder that no other job has; nothing is made yet."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    folder = os.path.abspath(os.path.join(base, f"{name}-{stamp}-{secrets.token_hex(2)}"))
+    if set(folder) & set("%\\") or not folder.isprintable():
+        raise UsageError(
+            f"--folder: {base!r} has characters that Slurm does not accept in a path",
+            "choose a path without % and \\ in it",
+        )
+    return folder
+
+
+def make_folder(job: Submission) -> None:
+    """Make it, with token and script. Raises `UsageError` on failure."""
+    folder = Path(job.folder)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700)
+        (folder / REGISTER).mkdir()
+        (folder / LOGS).mkdir()
+        _write(folder / TOKEN, _token().encode(), 0o600)
+        _write(folder / SCRIPT, batch_script(job).encode(), 0o700)
+    except OSError as error:
+        raise UsageError(
+            f"cannot make {error.filename or folder}: {error.strerror}",
+            "--folder must be a place that you can write to and that all nodes see",
+        ) from None
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    with open(descriptor, "wb") as file:
+        file.write(content)
+
+
+def _token() -> str:
+    """The user's own token, if there is one; else a random one."""
+    return os.environ.get(TOKEN_VARIABLE, "").strip() or secrets.token_hex(TOKEN_BYTES)
+
+
+def own_command() -> str:
+    """The path of this `holdfast`, which nodes use too."""
+    called = shutil.which(sys.argv[0])
+    return os.path.abspath(called) if called else "holdfast"
+
+
+def hand_over(job: Submission) -> str:
+    """Hand the script to Slurm; returns the job's number. Raises `UsageError`."""
+    script = os.path.join(job.folder, SCRIPT)
+    try:
+        said = ask_slurm(["sbatch", "--parsable", script])
+    except SlurmSilent as error:
+        shutil.rmtree(job.folder, ignore_errors=True)
+        raise UsageError(f"sbatch refused the job: {error}", "sbatch --help; sinfo") from None
+    number = said.strip().partition(";")[0]
+    link = Path(job.folder).parent / number
+    link.unlink(
+        missing_ok=True
+    )  # A job of that number was there before the cluster was set up anew.
+    link.symlink_to(Path(job.folder).name)
+    return number
+
+
+def folder_of(number: str, base: str) -> str:
+    """The folder of a job, found here if Slurm has forgotten it. Raises `UsageError`."""
+    try:
+        said = ask_slurm(["scontrol", "--oneliner", "show", "job", number])
+    except SlurmSilent as error:
+        here = Path(base, number)
+        if (here / TOKEN).exists():
+            return str(here.resolve())
+        raise UsageError(
+            f"Slurm does not know job {number}: {error}",
+            f"the logs of an older job are in {base}/{number}, where it was submitted",
+        ) from None
+    found = re.search(r" Command=(\S+)", said)
+    folder = Path(found.group(1)).parent if found else Path()
+    if not (folder / TOKEN).exists():
+        raise UsageError(
+            f"job {number} was not submitted by holdfast slurm submit", "squeue --me lists yours"
+        )
+    return str(folder)

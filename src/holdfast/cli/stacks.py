@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from holdfast.admin.client import AdminClient, AdminError
+from holdfast.cli import sentences
 from holdfast.cli.job_connection import connect, job_parser
 from holdfast.cli.verbs import verb
 from holdfast.core.policy.stacks import StackFrame, WorkerStack, grouped, in_words
@@ -64,4 +65,4 @@ def _stacks_of(told: StacksTold, node: str) -> list[WorkerStack]:
 def _no_answer(missing: tuple[str, ...]) -> str:
     if not missing:
         return ""
-    return f"no answer from {', '.join(missing)}: what runs there is not known"
+    return f"{sentences.no_answer(missing)}: what runs there is not known"

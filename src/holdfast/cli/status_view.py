@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from holdfast.cli import sentences
 from holdfast.core.protocol.bounds import clean, one_line_each
 from holdfast.core.protocol.requests import (
     HistoryTold,
@@ -25,7 +26,6 @@ from holdfast.observe.summary import counted, is_overdue, length, rate
 WIDE = 1000
 """Where nothing has to fit."""
 NODES_SHOWN = 40
-SOME_RANKS = 8
 FINISHED = "finished"
 STRAGGLER_SHARE = 0.5
 """A worker below this share of the median pace is marked, as `--help` says."""
@@ -112,7 +112,8 @@ def head(seen: Overview) -> list[str]:
         lines.append(f"  {pace}")
     if job.stage == "running" and (overdue := seen.overdue()):
         running = sum(one.state != FINISHED for _, one in seen.workers())
-        lines.append(f"{ALARM} {_overdue(overdue, running)}")
+        since = length(min(one.step_age_s or 0.0 for one in overdue))
+        lines.append(f"{ALARM} {sentences.no_step([o.rank for o in overdue], running, since)}")
     if job.max_restarts or job.restarts:
         lines.append(f"  restarts: {job.restarts} of {job.max_restarts}")
     if seen.history is not None and seen.history.total_s > 0:
@@ -123,7 +124,7 @@ def head(seen: Overview) -> list[str]:
     if job.outcome is not None:
         lines.append(f"  {job.outcome.verdict}: {clean(job.outcome.reason)}")
     if seen.missing:
-        lines.append(f"{ALARM} no answer from {', '.join(seen.missing)}")
+        lines.append(f"{ALARM} {sentences.no_answer(seen.missing)}")
     return lines
 
 
@@ -137,18 +138,6 @@ def _size(job: JobTold) -> str:
     if job.world_size and seated and others:
         more = f", {counted(others, 'more node')}"
     return f"{ranks}{nodes} ({_range(job)}){more}"
-
-
-def _overdue(overdue: Sequence[RankOverview], workers: int) -> str:
-    ages = [one.step_age_s or 0.0 for one in overdue]
-    if len(overdue) == workers:
-        return f"no worker has made a step for {length(min(ages))}"
-    if len(overdue) == 1:
-        return f"rank {overdue[0].rank} has made no step for {length(ages[0])}"
-    ranks = _span([one.rank for one in overdue]) if len(overdue) > SOME_RANKS else ", ".join(
-        str(one.rank) for one in overdue)  # fmt: skip
-    of = f"{len(overdue)} of {workers} workers (ranks {ranks})"
-    return f"{of} have made no step for {length(min(ages))}"
 
 
 def _stage(job: JobTold) -> str:

@@ -1,4 +1,4 @@
-"""Warnings about a job's protection: who can join, and who can read."""
+"""Warnings about a job's protection: its token, its keys, its dashboard."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Mapping
 
+from holdfast.cli import sentences
 from holdfast.core.policy.config import JobConfig
 from holdfast.engine.secrets import MAKE_ONE, TOKEN, read_token, who_reaches
 
@@ -14,26 +15,17 @@ LENGTH_ENOUGH = 16
 
 def security_notes(config: JobConfig, environ: Mapping[str, str]) -> tuple[str, ...]:
     """A sentence for each problem. Raises as `read_token`."""
-    files = config.security
-    notes = token_notes(files.token_file, environ)
-    has_token = read_token(files.token_file, environ) is not None
-    if not has_token and files.tls_authority is None:
-        hint = f"give all nodes one, in {TOKEN} or with --token-file FILE; {MAKE_ONE}"
-        notes += (f"this job has no token: {who_reaches(config)} can join it, and stop it; {hint}",)
+    files, notes = config.security, []
+    token = read_token(files.token_file, environ)
+    if token is None and files.tls_authority is None:
+        notes.append(sentences.no_token(who_reaches(config), TOKEN, MAKE_ONE))
+    if token is not None and files.token_file is not None and TOKEN not in environ:
+        notes += _file_notes("token", files.token_file)
+    if token is not None and len(token) < LENGTH_ENOUGH:
+        notes.append(sentences.short_token(MAKE_ONE))
     if files.tls_key is not None:
         notes += _file_notes("TLS key", files.tls_key)
-    return notes
-
-
-def token_notes(path: str | None, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The same for the token alone."""
-    token = read_token(path, environ)
-    if token is None:
-        return ()
-    notes = _file_notes("token", path) if path is not None and TOKEN not in environ else ()
-    if len(token) < LENGTH_ENOUGH:
-        notes += (f"the token is short enough to be guessed; {MAKE_ONE}",)
-    return notes
+    return tuple(notes)
 
 
 def dashboard_notes(config: JobConfig) -> tuple[str, ...]:
@@ -41,9 +33,7 @@ def dashboard_notes(config: JobConfig) -> tuple[str, ...]:
     host = config.dashboard.host
     if config.dashboard.port is None or host.startswith("127.") or host == "::1":
         return ()
-    shown = f"--dashboard-host {host}: every host that reaches this one can open the dashboard"
-    key = "the key in its link protects it, and crosses the network unencrypted; prefer ssh -L"
-    return (f"{shown}; {key}",)
+    return (sentences.reachable_dashboard(host),)
 
 
 def _file_notes(what: str, path: str) -> tuple[str, ...]:
@@ -53,7 +43,6 @@ def _file_notes(what: str, path: str) -> tuple[str, ...]:
     except OSError:
         return ()  # A caller that needs it reports that.
     others = {"read": stat.S_IRGRP | stat.S_IROTH, "change": stat.S_IWGRP | stat.S_IWOTH}
-    can = " and ".join(name for name, bits in others.items() if found.st_mode & bits)
-    if can and stat.S_ISREG(found.st_mode):
-        return (f"others on this machine can {can} the {what} in {path}; chmod 600 {path}",)
-    return ()
+    can = [name for name, bits in others.items() if found.st_mode & bits]
+    is_open = can and stat.S_ISREG(found.st_mode)
+    return (sentences.open_file(can, what, path),) if is_open else ()

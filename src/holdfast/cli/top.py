@@ -196,7 +196,7 @@ def _tell_the_end(job: AdminClient, page: str, error: AdminError) -> None:
 
     until = time.monotonic() + RECORD_WITHIN_S
     while (ended := ended_job(job.run_id)) is None and time.monotonic() < until:
-        time.sleep(0.1)  # It is written down last, and nobody could tell when.
+        time.sleep(0.1)  # The agent writes it last, and there is no event for it.
     if not page or ended is None:
         raise error
     print(page, end="")

@@ -16,6 +16,7 @@ from holdfast.core.protocol.errors import UsageError
 
 WORKERS_MAX = 2**22  # what Linux can have of processes
 _NAME_LENGTH_MAX = 200  # a run id names a directory, whose name ends at 255 with our suffix
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _NOT_FORWARDABLE = {
     "SIGKILL": "cannot be caught",
     "SIGSTOP": "cannot be caught",
@@ -26,6 +27,14 @@ _NOT_FORWARDABLE = {
 def inverted_flag(text: str) -> bool:
     """For an option that turns something off."""
     return not flag(text)
+
+
+def duration(text: str) -> float:
+    """`30s`, `5m`, `2h` or `90`, as seconds."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d)?", text.strip())
+    if found is None or float(found[1]) <= 0.0:
+        raise UsageError(f"invalid duration: {text!r}", "use 30s, 5m or 1h")
+    return float(found[1]) * _UNITS[found[2] or ""]
 
 
 def check(text: str) -> str:
@@ -111,7 +120,7 @@ def streams(value: str) -> tuple[int, dict[int, int]]:
     if all(re.fullmatch(r"[0-9]{1,6}", r) and re.fullmatch(r"[0-3]", s) for r, _, s in pairs):
         return 0, {int(rank): int(which) for rank, _, which in pairs}
     raise UsageError(
-        f"{value!r} does not say which streams",
+        f"{value!r} is not a choice of streams",
         "0 none, 1 stdout, 2 stderr, 3 both, for all ranks; or by local rank: 0:3,1:2",
     )
 
@@ -134,7 +143,7 @@ def exit_codes(value: str) -> tuple[int, ...]:
     except ValueError:
         raise UsageError(f"{value!r} is not a list of exit codes", hint) from None
     if any(not 1 <= code <= 255 for code in codes):
-        raise UsageError(f"{value!r} has what is not the exit code of a failure", hint)
+        raise UsageError(f"{value!r} has a code that is no failure's", hint)
     return tuple(dict.fromkeys(codes))
 
 
@@ -173,7 +182,8 @@ def signals(value: str) -> tuple[str, ...]:
         try:
             name = signal.Signals[name].name
         except KeyError:
-            hint = closest(name, signal.Signals.__members__)
+            near = closest(name, signal.Signals.__members__) if item.strip() else ""
+            hint = near or "write names such as TERM,USR1"
             raise UsageError(f"there is no signal {item.strip()!r}", hint) from None
         if name in _NOT_FORWARDABLE:
             raise UsageError(f"{name} {_NOT_FORWARDABLE[name]}", "leave it out of the list")

@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 from argparse import SUPPRESS, Action, ArgumentParser, HelpFormatter, Namespace
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from holdfast.core.protocol import exit_status
@@ -29,15 +29,6 @@ class _HelpFormatter(HelpFormatter):
         filled = (super(_HelpFormatter, self)._fill_text(each, width, indent)
                   for each in text.split("\n\n"))  # fmt: skip
         return "\n\n".join(filled)
-
-    def add_usage(
-        self,
-        usage: str | None,
-        actions: Iterable[Action],
-        groups: Iterable[Any],
-        prefix: str | None = None,
-    ) -> None:
-        super().add_usage(usage, actions, groups, prefix or "Usage: ")
 
 
 class VerbParser(ArgumentParser):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
@@ -43,62 +43,45 @@ class Origin(Struct, frozen=True):
     source: str
 
 
-class Whereabouts(Struct, frozen=True):
-    """The output of `holdfast where`."""
-
-    scheduler: str | None
-    summary: str
-    values: dict[str, Origin]
-    hosts_the_meeting: bool | None
-    """Whether the coordinator is on this node; None: found out from the endpoint."""
-    hidden_from_workers: tuple[str, ...]
-
-
 @verb_of_run(PARSER)
 def where(asked: Namespace, words: list[str]) -> None:
     given, _ = options.split(words)
     detected = options.listen(given, os.environ, words)
     values = option_sources.parse(detected.options)
-    parsed = options.configure(detected, values, _NOTHING, os.environ)
-    found = _whereabouts(detected, parsed.config)
-    if asked.json:
-        import msgspec
+    config = options.configure(detected, values, _NOTHING, os.environ).config
+    summary = " ".join(line_about(detected, config)) or "no scheduler placed this process"
+    known = {option: _value(detected, config, option) for _, option in _ROWS}
+    if not asked.json:
+        print("\n".join([summary, *_lines(known, config)]))
+        return
+    import msgspec
 
-        print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
-    else:
-        print("\n".join(_lines(found)))
+    found = {
+        "scheduler": detected.placement.scheduler if detected.placement else None,
+        "summary": summary,
+        "values": known,
+        "hosts_the_meeting": config.is_host,
+        "hidden_from_workers": config.hidden_variables,
+    }
+    print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
 
 
-def _lines(found: Whereabouts) -> Iterator[str]:
-    yield found.summary
+def _lines(known: Mapping[str, Origin], config: JobConfig) -> Iterator[str]:
     left = max(len(name) for name, _ in _ROWS) + 4
-    shown = [str(origin.value) for origin in found.values.values() if origin.value is not None]
-    middle = max(map(len, shown)) + 2
+    middle = max(len(str(each.value)) for each in known.values() if each.value is not None) + 2
     for name, option in _ROWS:
-        value = found.values[option]
-        if value.value is not None:
-            yield f"  {name:<{left}}{value.value!s:<{middle}}{value.source}".rstrip()
-    if found.hosts_the_meeting is not None:
-        host = "this node" if found.hosts_the_meeting else "another node"
-        yield f"  {'coordinator':<{left}}{host}"
-    if found.hidden_from_workers:
-        yield f"  {'workers do not see':<{left}}{', '.join(found.hidden_from_workers)}"
+        value, source = known[option].value, known[option].source
+        if value is not None:
+            yield f"  {name:<{left}}{value!s:<{middle}}{source}".rstrip()
+    if config.is_host is not None:
+        yield f"  {'coordinator':<{left}}{'this node' if config.is_host else 'another node'}"
+    if config.hidden_variables:
+        yield f"  {'workers do not see':<{left}}{', '.join(config.hidden_variables)}"
 
 
 def _range(config: JobConfig) -> str:
     least, most = config.min_nodes, config.max_nodes
     return str(most) if least == most else f"{least}:{most}"
-
-
-def _whereabouts(detected: Detected, config: JobConfig) -> Whereabouts:
-    placement = detected.placement
-    return Whereabouts(
-        scheduler=placement.scheduler if placement else None,
-        summary=" ".join(line_about(detected, config)) or "no scheduler placed this process",
-        values={option: _value(detected, config, option) for _, option in _ROWS},
-        hosts_the_meeting=config.is_host,
-        hidden_from_workers=config.hidden_variables,
-    )
 
 
 def _value(detected: Detected, config: JobConfig, option: str) -> Origin:

@@ -187,8 +187,8 @@ class StallFound(Record, frozen=True):
     suspect: int = 0
     """The rank that is the most likely cause, as far as this node knows."""
     locations: tuple[FrameGroup, ...] = ()
-    still_s: float = 0.0
-    never_spoke: bool = False
+    stalled_s: float = 0.0
+    never_reported: bool = False
     """They never reported a step: the stall is only told of."""
     needs_cause: bool = False
     """It counts only if the rank for which they wait is known."""

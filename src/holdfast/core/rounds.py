@@ -88,8 +88,8 @@ from holdfast.core.protocol.naming import host_of
 TYPE_CHECKING = False  # As in `typing`, without its import.
 if TYPE_CHECKING:
     from holdfast.core.coordinator import CoordinatorState
-    from holdfast.core.features.hangs.coordinator import RoundStalls
-    from holdfast.core.features.saving.coordinator import RoundSaves
+    from holdfast.core.features.hangs import RoundStalls
+    from holdfast.core.features.saving import RoundSaves
 
 Effects = list[CoordinatorEffect]
 

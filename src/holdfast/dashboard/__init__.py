@@ -1,16 +1,14 @@
 """The job in a browser: an adapter with no state and no rules of its own.
 
-What is shown is asked of the job (`core.protocol.requests`) or read from a journal; what happened
-is told by `observe.story`. Here it is put into the few messages that the page understands.
+Facts are asked of the job (`core.protocol.requests`) or read from a journal; events are those of
+`observe.story`. Here they become the few messages that the page understands.
 
-    auth         who may ask: the key, the names under which we answer
-    page_files   the page itself, as it was built from `frontend/`
-    wire         what is said to the page; `frontend/src/model.ts` is its mirror
-    page_state   all that a page shows, and what each page has heard of it
-    views        from answers to what is said
-    feed         asks while somebody watches, and nothing while nobody does
-    static       a job's report as a page; `report_file` as one file
-    job_list     the jobs of this machine
-    uploaded     journals that somebody drops onto the page
-    site         the paths of it all
+    site         the paths, the page's files, and the servers of both kinds of dashboard
+    auth         the key, and the names under which requests are answered
+    wire         the messages to the page; `frontend/src/model.ts` is its mirror
+    pages        a page's content, and what each open page was told of it
+    views        from answers, or a report, to that content
+    feed         asks a running job while a page is open (`source`)
+    api, logs    commands, stacks and lines of workers
+    report_file  a job's report as one file
 """

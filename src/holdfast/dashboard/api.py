@@ -1,8 +1,7 @@
-"""What a page asks besides the stream, and what it wants done."""
+"""Requests of a page besides the stream, and its commands."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
 from typing import Literal, get_args
 
@@ -17,21 +16,10 @@ from holdfast.core.policy.stacks import (
     grouped,
     without_own_frames,
 )
+from holdfast.core.protocol import requests
 from holdfast.core.protocol.bounds import Count, NameOrNone
-from holdfast.core.protocol.requests import (
-    DrainWanted,
-    JobRequest,
-    RestartWanted,
-    SaveWanted,
-    ScaleWanted,
-    StacksAsked,
-    StacksTold,
-    StackTold,
-    StopWanted,
-)
 from holdfast.dashboard.auth import SAFE_HEADERS
-from holdfast.dashboard.logs import read_logs
-from holdfast.dashboard.ranks import parse_ranks
+from holdfast.dashboard.logs import parse_ranks, read_logs
 from holdfast.dashboard.source import AwaitedResponse, Source
 from holdfast.dashboard.wire import StackGroupShown
 from holdfast.runtime.loop import Clock
@@ -53,14 +41,14 @@ ACTIONS: tuple[Action, ...] = get_args(Action)
 
 
 class Command(Struct, frozen=True):
-    """What a page wants of the job."""
+    """A command of a page."""
 
     action: Action
     node: NameOrNone = ""
-    """Which is to be drained."""
+    """The one to drain."""
     least: Count = 0
     most: Count = 0
-    """How many nodes there are to be."""
+    """The wanted number of nodes."""
 
 
 _commands: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)
@@ -71,63 +59,42 @@ def answer(data: object) -> HttpResponse:
     return HttpResponse(_encode(data), content_type=JSON, headers=SAFE_HEADERS)
 
 
-class PageApi:
-    """Answers single requests of pages."""
+def page_routes(clock: Clock, source: Source) -> dict[str, Route]:
+    """The paths at which a page asks besides the stream, or gives a command."""
+    return {
+        "/api/logs": Route(get=partial(read_logs, clock, source)),
+        "/api/stacks": Route(get=partial(_stacks, source)),
+        "/api/actions": Route(post=partial(_act, source), body_most=COMMAND_MOST),
+    }
 
-    def __init__(self, clock: Clock, source: Source) -> None:
-        self._source = source
-        self.routes = {
-            "/api/logs": Route(get=partial(read_logs, clock, source)),
-            "/api/stacks": Route(get=self._stacks),
-            "/api/actions": Route(post=self._act, body_most=COMMAND_MOST),
-        }
 
-    def _stacks(self, request: PageRequest, reply: HttpReply) -> None:
-        ranks = parse_ranks(request.query.get("ranks", ""))
-        if ranks is None:
-            reply(text_response(400, "write ranks as numbers: 3, or 0-7, or 1,4,8-11"))
-            return
-        asked = StacksAsked("somebody asked in the dashboard")
-        self._source.ask(asked, AwaitedResponse(partial(_give_stacks, ranks, reply)), of="all")
-
-    def _act(self, request: PageRequest, reply: HttpReply) -> None:
-        try:
-            command = _read_command(request.body)
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            reply(text_response(400, "unknown command"))
-            return
+def _act(source: Source, request: PageRequest, reply: HttpReply) -> None:
+    try:
+        command = _commands.decode(request.body)
         wanted, words = _request_of(command)
-        pending = AwaitedResponse(partial(_say_what_came, words, reply))
-        if isinstance(wanted, DrainWanted):
-            self._source.ask(wanted, pending, of="some", nodes=[command.node])
-        else:
-            self._source.ask(wanted, pending)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        reply(text_response(400, "unknown command"))
+        return
+    nodes = [command.node] if isinstance(wanted, requests.DrainWanted) else []
+    pending = AwaitedResponse(partial(_say_what_came, words, reply))
+    source.ask(wanted, pending, "some" if nodes else "coordinator", nodes)
 
 
-def _read_command(body: bytes) -> Command:
-    """Raises `ValueError` where it is none."""
-    command = _commands.decode(body)
-    if command.action == "drain" and not command.node:
-        raise ValueError("no node")
-    if command.action == "scale" and not 1 <= command.least <= command.most:
-        raise ValueError("no number of nodes")
-    return command
-
-
-def _request_of(command: Command) -> tuple[JobRequest, str]:
-    """What is asked of the job, and what is said when that is under way."""
-    match command.action:
-        case "drain":
-            return DrainWanted(BY), f"{command.node} was asked to leave"
-        case "save":
-            return SaveWanted(BY), "all workers are asked to save"
-        case "scale":
-            words = f"the job has {between(command.least, command.most)} from now on"
-            return ScaleWanted(command.least, command.most, BY), words
-        case "restart":
-            return RestartWanted(BY), "the round ends, and the next one begins"
-        case "stop":
-            return StopWanted(BY), "the job is being ended"
+def _request_of(command: Command) -> tuple[requests.JobRequest, str]:
+    """The request, and the words once it is under way. `ValueError` for an incomplete command."""
+    match command:
+        case Command("drain", node=node) if node:
+            return requests.DrainWanted(BY), f"{node} was asked to leave"
+        case Command("save"):
+            return requests.SaveWanted(BY), "all workers are asked to save"
+        case Command("scale", least=least, most=most) if 1 <= least <= most:
+            words = f"the job has {between(least, most)} from now on"
+            return requests.ScaleWanted(least, most, BY), words
+        case Command("restart"):
+            return requests.RestartWanted(BY), "the round ends, and the next one begins"
+        case Command("stop"):
+            return requests.StopWanted(BY), "the job is being ended"
+    raise ValueError(command.action)
 
 
 def _say_what_came(words: str, reply: HttpReply, answers: AwaitedResponse) -> None:
@@ -137,14 +104,23 @@ def _say_what_came(words: str, reply: HttpReply, answers: AwaitedResponse) -> No
         reply(answer({"words": words}))
 
 
+def _stacks(source: Source, request: PageRequest, reply: HttpReply) -> None:
+    ranks = parse_ranks(request.query.get("ranks", ""))
+    if ranks is None:
+        reply(text_response(400, "write ranks as numbers: 3, or 0-7, or 1,4,8-11"))
+        return
+    asked = requests.StacksAsked("somebody asked in the dashboard")
+    source.ask(asked, AwaitedResponse(partial(_give_stacks, ranks, reply)), of="all")
+
+
 def _give_stacks(ranks: frozenset[int], reply: HttpReply, answers: AwaitedResponse) -> None:
     if answers.problem:
         reply(text_response(503, answers.problem))
         return
     stacks = [
-        WorkerStack(one.rank, node, tuple(_frames(one)), one.kernel)
+        WorkerStack(one.rank, node, tuple(map(_frame, one.frames)), one.kernel)
         for node, told in answers.by_node.items()
-        if isinstance(told, StacksTold)
+        if isinstance(told, requests.StacksTold)
         for one in told.stacks
         if not ranks or one.rank in ranks
     ]
@@ -155,8 +131,8 @@ def _give_stacks(ranks: frozenset[int], reply: HttpReply, answers: AwaitedRespon
     reply(answer({"groups": [_group(one) for one in groups], "words": words}))
 
 
-def _frames(told: StackTold) -> Iterable[StackFrame]:
-    return (StackFrame(one.file, one.line, one.function) for one in told.frames)
+def _frame(told: requests.FrameTold) -> StackFrame:
+    return StackFrame(told.file, told.line, told.function)
 
 
 def _group(group: StackGroup) -> StackGroupShown:

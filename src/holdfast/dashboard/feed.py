@@ -1,11 +1,12 @@
-"""Asks the job for as long as somebody watches, and tells the pages.
+"""What all pages of one agent are told of a running job, asked of it while a page is open.
 
 Rules
-1. While nobody watches, nothing is asked, and no timer runs.
-2. A request is asked again when its answers are there, and not before `interval_s`: a large job is
+1. While no page is open, nothing is asked, and no timer runs.
+2. A request is repeated when its answers are there, and not before `interval_s`: a large job is
    asked less often, so that its coordinator has time for other things.
-3. However many watch, the job is asked once.
-4. Events are heard of as they come: the request waits where they happen.
+3. However many pages are open, the job is asked once.
+4. Three chains of requests go on independently, so that a silent node delays only its own: how the
+   job is (and its workers), what happened (and where the time went), and other dashboards.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from msgspec.structs import replace
 
 from holdfast.core.protocol.model import Outcome
 from holdfast.core.protocol.requests import (
-    WAIT_MOST_S,
     Answer,
     DashboardAsked,
     DashboardTold,
@@ -41,9 +41,9 @@ from holdfast.core.protocol.requests import (
 )
 from holdfast.dashboard import views
 from holdfast.dashboard.logs import LINES_KEPT, lines_of
-from holdfast.dashboard.page_state import PageState
+from holdfast.dashboard.pages import PageState
 from holdfast.dashboard.source import AwaitedResponse, Recipients, Source
-from holdfast.dashboard.wire import DashboardShown
+from holdfast.dashboard.wire import DashboardShown, LaneShown
 from holdfast.observe.goodput import Interruption, Segment
 from holdfast.observe.history import NodeHistory
 from holdfast.observe.log_lines import LineMaker
@@ -52,15 +52,16 @@ from holdfast.runtime.loop import Clock
 
 LEAST_INTERVAL_S = 0.5
 NODES_A_SECOND = 500
-"""So many are asked by all pages of one agent together."""
+"""How many nodes are asked, by all pages of one agent together."""
 RETRY_S = 1.0
 LEAST_PAUSE_S = 0.1
-HISTORY_S = 2.0
-DASHBOARDS_S = 10.0
+STORY_S = 2.0
+"""How long to wait for an event before asking again where the time went."""
+DASHBOARDS_S = 3.0
 DASHBOARDS_MOST = 16
 """A page needs a few others, not all."""
 _PAGE = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}/")
-"""Where a dashboard can be: what a node says becomes a link, and nothing else than this may."""
+"""A dashboard's address. Nodes report theirs unchecked, and only this may become a link."""
 Told = TypeVar("Told")
 _event: msgspec.msgpack.Decoder[StoryEvent] = msgspec.msgpack.Decoder(StoryEvent)
 _segment: msgspec.msgpack.Decoder[Segment] = msgspec.msgpack.Decoder(Segment)
@@ -73,7 +74,7 @@ def interval_s(nodes: int) -> float:
 
 
 class Feed:
-    """What is asked of the job, for as long as somebody watches."""
+    """Keeps the content of pages up to date while one is open."""
 
     def __init__(
         self, clock: Clock, source: Source, shown: PageState, tell: Callable[[], None]
@@ -81,17 +82,17 @@ class Feed:
         """`tell` is called when something of `shown` is new."""
         self._clock, self._source, self._shown, self._tell = clock, source, shown, tell
         self._cancels: dict[str, Callable[[], None]] = {}
-        """What is asked and not answered, or waited for, by what it is about."""
+        """Of each chain, how to cancel its pending request or timer."""
         self._asked_at = 0.0
         self._nodes: list[NodeOverview] = []
         self._forget()
 
     def begin(self) -> None:
-        """Somebody watches."""
+        """The first page is open."""
         self._ask_job([])
 
     def rest(self) -> None:
-        """Nobody does any more: who comes next sees nothing of what was true then."""
+        """The last page is closed: the next one sees nothing of what was true then."""
         for cancel in self._cancels.values():
             cancel()
         self._cancels.clear()
@@ -102,22 +103,21 @@ class Feed:
         self._mishaps = views.Mishaps()
         self._pace = views.StepPace()
         self._teller = ""
-        """Whose events are followed."""
+        """The coordinator, whose events are followed."""
         self._heard: dict[str, int] = {}
-        """The number of the last event of each who was."""
+        """By coordinator, the number of its last event here."""
         self._tellers: dict[Key, str] = {}
-        self._asked_for_dashboards: list[str] = []
 
     def _name_of(self, node: str) -> str:
-        """Of one that has left, as events called it."""
+        """Of a node that has left, as events called it."""
         known = (one.name or one.host for one in self._nodes if one.node == node)
         told = (one.host for one in reversed(self._shown.events) if one.node == node and one.host)
         return next(known, "") or next(told, node)
 
     def end(self, outcome: Outcome, answer_of: Callable[[JobRequest], Answer | None]) -> None:
-        """The job is over. The last that pages hear is what this node, which is `answer_of`, knows.
+        """The job is over. Pages are told what this node knows, which `answer_of` returns.
 
-        What others knew, as of their last answers.
+        Facts of other nodes stay as of their last answers.
         """
         shown, job = self._shown, self._shown.job
         if job is None:
@@ -133,22 +133,22 @@ class Feed:
         views.ended(shown, outcome, step, self._mishaps.failed)
         self._tell()
 
-    def _later(self, name: str, delay_s: float, what: Callable[[], None]) -> None:
-        self._cancels[name] = self._clock.call_later(delay_s, what).cancel
+    def _later(self, chain: str, delay_s: float, what: Callable[[], None]) -> None:
+        self._cancels[chain] = self._clock.call_later(delay_s, what).cancel
 
     def _ask(
         self,
-        name: str,
+        chain: str,
         request: JobRequest,
         then: Callable[[AwaitedResponse], None],
         of: Recipients = "coordinator",
         nodes: Sequence[str] = (),
     ) -> None:
-        """Ask, in place of what was asked or waited for about the same before."""
-        if name in self._cancels:
-            self._cancels[name]()
+        """Ask, in place of the chain's pending request or timer."""
+        if chain in self._cancels:
+            self._cancels[chain]()
         pending = AwaitedResponse(then)
-        self._cancels[name] = pending.cancel
+        self._cancels[chain] = pending.cancel
         self._source.ask(request, pending, of, nodes)
 
     # How the job is.
@@ -190,44 +190,64 @@ class Feed:
         shown.job = views.job_shown(told, ranks, self._source, self._pace, self._mishaps)
         self._nodes = nodes
         shown.nodes = views.nodes_shown(told, nodes)
-        self._follow(told.coordinator)
+        if told.coordinator != self._teller:
+            self._teller = told.coordinator
+            self._ask_events()
+            self._ask_dashboards()
         shown.workers = views.workers_shown(told, nodes, by_node, self._mishaps, self._pace)
         self._tell()
         passed_s = self._clock.now() - self._asked_at
         delay_s = max(LEAST_PAUSE_S, interval_s(len(nodes)) - passed_s)
         self._later("job", delay_s, partial(self._ask_job, []))
 
-    # Where the time went, and where else the job can be watched.
+    # What happened, and where the time went: the coordinator's node knows most.
 
-    def _ask_history(self) -> None:
-        self._ask("history", HistoryAsked(), self._on_history)
+    def _ask_events(self) -> None:
+        request = EventsAsked(self._heard.get(self._teller, 0), STORY_S)
+        self._ask("story", request, self._on_events)
+
+    def _on_events(self, answers: AwaitedResponse) -> None:
+        self._take_events(answers.by_node.get(self._teller))
+        self._ask("story", HistoryAsked(), self._on_history)
 
     def _on_history(self, answers: AwaitedResponse) -> None:
-        if self._take_history(answers.only):
-            self._tell()
-        self._later("history", HISTORY_S, self._ask_history)
+        self._take_history(answers.only)
+        self._tell()
+        if answers.problem:
+            self._later("story", RETRY_S, self._ask_events)
+        else:
+            self._ask_events()
 
-    def _take_history(self, told: Answer | None) -> bool:
-        if isinstance(told, HistoryTold):
-            start = time.time() - told.total_s
-            self._shown.ledger = views.ledger_shown(start, told.total_s, told.parts_s)
-            self._shown.segments = views.segments_shown(_known(told.segments, _segment))
-            lanes = [
-                views.lane_shown(self._name_of(node), one.start, one.end, one.runs, one.is_gone)
-                for node, packed in told.nodes.items()
-                for one in _known([packed], _node)
-            ]
-            self._shown.lanes = sorted(lanes, key=lambda lane: (len(lane.node), lane.node))
-            self._pace.steps_per_s = told.steps_per_s
-            self._shown.incidents = views.incidents_shown(_known(told.interruptions, _interruption))
-        return isinstance(told, HistoryTold)
+    def _take_events(self, told: Answer | None) -> None:
+        if not isinstance(told, EventsTold):
+            return
+        self._heard[self._teller] = told.last
+        for event in _known(told.events, _event):
+            # As in `observe.merged_story`: several nodes' events are those of the first.
+            if self._tellers.setdefault(event.key, event.by) == event.by:
+                self._mishaps.take(event)
+                self._shown.events.append(event)
 
-    def _hosts(self) -> list[str]:
-        names = [node.name for node in self._shown.nodes]
-        return [*dict.fromkeys([self._teller, *names])][:DASHBOARDS_MOST]
+    def _take_history(self, told: Answer | None) -> None:
+        if not isinstance(told, HistoryTold):
+            return
+        start = time.time() - told.total_s
+        self._shown.ledger = views.ledger_shown(start, told.total_s, told.parts_s)
+        self._shown.segments = _known(told.segments, _segment)
+        lanes = [
+            LaneShown(self._name_of(node), one.start, one.end if one.is_gone else None, one.runs)
+            for node, packed in told.nodes.items()
+            for one in _known([packed], _node)
+        ]
+        self._shown.lanes = sorted(lanes, key=lambda lane: (len(lane.node), lane.node))
+        self._pace.steps_per_s = told.steps_per_s
+        self._shown.incidents = views.incidents_shown(_known(told.interruptions, _interruption))
+
+    # Where else the job can be watched.
 
     def _ask_dashboards(self) -> None:
-        some = self._asked_for_dashboards = self._hosts()
+        names = [self._teller, *(node.name for node in self._shown.nodes)]
+        some = [*dict.fromkeys(names)][:DASHBOARDS_MOST]
         self._ask("dashboards", DashboardAsked(), self._on_dashboards, of="some", nodes=some)
 
     def _on_dashboards(self, answers: AwaitedResponse) -> None:
@@ -239,50 +259,9 @@ class Feed:
         self._tell()
         self._later("dashboards", DASHBOARDS_S, self._ask_dashboards)
 
-    # What happened: the coordinator's node knows most.
-
-    def _follow(self, teller: str) -> None:
-        """Hear of events from whoever is the coordinator now."""
-        if teller and teller != self._teller:
-            self._teller = teller
-            self._ask_events()
-            self._ask_history()
-            self._ask_dashboards()
-        elif teller and self._hosts() != self._asked_for_dashboards:
-            self._ask_dashboards()  # Whoever came last is there when all others are gone.
-
-    def _ask_events(self) -> None:
-        request = EventsAsked(self._heard.get(self._teller, 0), WAIT_MOST_S)
-        self._ask("events", request, self._on_events)
-
-    def _on_events(self, answers: AwaitedResponse) -> None:
-        told = answers.by_node.get(self._teller)
-        if not isinstance(told, EventsTold):
-            self._later("events", RETRY_S, self._ask_events)
-            return
-        if self._take_events(told):
-            self._tell()
-            self._ask_history()
-        self._ask_events()
-
-    def _take_events(self, told: Answer | None) -> bool:
-        """Whether there is any that is news."""
-        if not isinstance(told, EventsTold):
-            return False
-        self._heard[self._teller] = told.last
-        news = [event for event in _known(told.events, _event) if self._is_news(event)]
-        for event in news:
-            self._mishaps.take(event)
-        self._shown.events += news
-        return bool(news)
-
-    def _is_news(self, event: StoryEvent) -> bool:
-        """What several nodes tell is told once, by the first (`observe.merged_story`)."""
-        return self._tellers.setdefault(event.key, event.by) == event.by
-
 
 def _known(packed: Iterable[bytes], decoder: msgspec.msgpack.Decoder[Told]) -> list[Told]:
-    """Without what we do not know: whoever tells may be of another version."""
+    """All that can be read: the node that sent it may be of another version."""
     found = []
     for one in packed:
         with suppress(msgspec.MsgspecError):

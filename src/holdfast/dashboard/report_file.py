@@ -11,9 +11,9 @@ import base64
 import hashlib
 import re
 
-from holdfast.dashboard.page_files import FOLDER
-from holdfast.dashboard.page_state import Subscriber
-from holdfast.dashboard.static import static_page
+from holdfast.dashboard.pages import OpenPage
+from holdfast.dashboard.site import FOLDER
+from holdfast.dashboard.views import static_page
 from holdfast.observe.job_report import JobReport
 
 
@@ -24,7 +24,7 @@ def report_file(told: JobReport) -> str:
     )
     script = script.replace("</script", "<\\/script")
     # As the page hears it from a server. A "<" is in texts only, where it may be written like this.
-    data = Subscriber().news(static_page(told)).decode().replace("<", "\\u003c")
+    data = OpenPage().news(static_page(told)).decode().replace("<", "\\u003c")
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
         "img-src data:; base-uri 'none'; form-action 'none'"

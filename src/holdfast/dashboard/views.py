@@ -1,18 +1,17 @@
-"""From what nodes answer to what is said to the page. No rule of the job is repeated here.
+"""The content of a page, from nodes' answers or from a job's report. No rule of the job is here.
 
-How a worker is: as its node says, unless the story tells more of this round: that it failed, or
-that all stand still.
+A worker's state is what its node says, unless the events of this round say more: that it failed, or
+that all workers stall.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from math import isfinite
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from holdfast.core.policy.stragglers import slow_ones
+from holdfast.core.policy.worker_progress import slow_ones
 from holdfast.core.protocol.model import Outcome
 from holdfast.core.protocol.requests import (
     JobTold,
@@ -21,26 +20,14 @@ from holdfast.core.protocol.requests import (
     RanksTold,
     SaveTold,
 )
+from holdfast.dashboard import wire
 from holdfast.dashboard.api import ACTIONS
-from holdfast.dashboard.page_state import PageState, WorkersShown
+from holdfast.dashboard.pages import PageState, WorkersShown
 from holdfast.dashboard.source import Source
-from holdfast.dashboard.wire import (
-    WORKER_STATES,
-    IncidentShown,
-    JobShown,
-    JobState,
-    LaneShown,
-    LedgerPart,
-    LedgerShown,
-    NodeRunShown,
-    NodeShown,
-    OutcomeShown,
-    SegmentShown,
-)
-from holdfast.observe.goodput import RECOVERY_PARTS, Interruption, Part, Segment
-from holdfast.observe.history import NodeRun
+from holdfast.observe.goodput import RECOVERY_PARTS, Interruption, Part
+from holdfast.observe.job_report import JobReport
 from holdfast.observe.story import StoryEvent
-from holdfast.observe.summary import is_overdue
+from holdfast.observe.summary import counted, is_overdue
 
 
 def job_shown(
@@ -49,14 +36,14 @@ def job_shown(
     source: Source,
     pace: StepPace,
     mishaps: Mishaps,
-) -> JobShown:
+) -> wire.JobShown:
     names = {one.node: one.name or one.host for one in told.nodes}
     outcome = told.outcome
     stepped_at = pace.last_step(ranks)
     is_running = told.stage == "running" and outcome is None
     is_hanging = is_running and mishaps.is_hanging and mishaps.round == told.round
     is_late = is_hanging or (is_running and pace.is_late(stepped_at))
-    return JobShown(
+    return wire.JobShown(
         run=told.run_id,
         state="late" if is_late else _state(told),
         words=_late_sentence(told, is_hanging=is_hanging) if is_late else sentence(told),
@@ -102,7 +89,7 @@ def ended(state: PageState, outcome: Outcome, step: int | None, failed: Containe
         state.workers = replace(state.workers, columns=columns)
 
 
-STATES: dict[str, JobState] = {
+STATES: dict[str, wire.JobState] = {
     "succeeded": "succeeded",
     "failed": "failed",
     "interrupted": "stopped",
@@ -114,17 +101,16 @@ def _saving(save: SaveTold | None) -> str:
     if save is None or save.stage not in ("agreeing", "saving"):
         return ""
     words = "agreeing on a step" if save.step is None else f"at step {save.step:,}"
-    nodes = "1 node" if save.nodes_left == 1 else f"{save.nodes_left:,} nodes"
-    return f"The workers save, {words}; {nodes} left."
+    return f"The workers save, {words}; {counted(save.nodes_left, 'node')} left."
 
 
-def _outcome_shown(outcome: Outcome | None) -> OutcomeShown | None:
+def _outcome_shown(outcome: Outcome | None) -> wire.OutcomeShown | None:
     if outcome is None:
         return None
-    return OutcomeShown(outcome.verdict, outcome.reason)
+    return wire.OutcomeShown(outcome.verdict, outcome.reason)
 
 
-def _state(told: JobTold) -> JobState:
+def _state(told: JobTold) -> wire.JobState:
     if told.outcome is not None:
         return STATES[told.outcome.verdict]
     return "failed" if told.stage == "over" else told.stage
@@ -140,10 +126,9 @@ def sentence(told: JobTold) -> str:
     """How it is, for a headline."""
     if told.outcome is not None:
         return ending(told.outcome.verdict, told.outcome.reason)
-    workers = "1 worker" if told.world_size == 1 else f"{told.world_size:,} workers"
-    nodes = "1 node" if told.node_count == 1 else f"{told.node_count:,} nodes"
     match told.stage:
         case "running":
+            workers, nodes = counted(told.world_size, "worker"), counted(told.node_count, "node")
             return f"Round {told.round} runs: {workers} on {nodes}."
         case "stopping":
             return f"Round {told.round} is being ended."
@@ -170,9 +155,9 @@ _VERDICTS: dict[str, str] = {
 }
 
 
-def nodes_shown(told: JobTold, nodes: Sequence[NodeOverview]) -> list[NodeShown]:
+def nodes_shown(told: JobTold, nodes: Sequence[NodeOverview]) -> list[wire.NodeShown]:
     return [
-        NodeShown(
+        wire.NodeShown(
             name=one.name or one.host,
             state=one.condition,
             words=one.note,
@@ -200,29 +185,16 @@ PARTS: dict[Part, str] = {
 """The useful one first."""
 
 
-def ledger_shown(start: float, total_s: float, parts_s: Mapping[str, float]) -> LedgerShown:
-    parts = [LedgerPart(name, words, parts_s.get(name, 0.0)) for name, words in PARTS.items()]
-    return LedgerShown(start, total_s, tuple(parts))
+def ledger_shown(start: float, total_s: float, parts_s: Mapping[str, float]) -> wire.LedgerShown:
+    parts = [wire.LedgerPart(name, words, parts_s.get(name, 0.0)) for name, words in PARTS.items()]
+    return wire.LedgerShown(start, total_s, tuple(parts))
 
 
-def segments_shown(segments: Iterable[Segment]) -> list[SegmentShown]:
-    return [SegmentShown(one.part, one.start, one.end, one.round) for one in segments]
-
-
-def lane_shown(
-    name: str, start: float, end: float, runs: Iterable[NodeRun], is_over: bool = True
-) -> LaneShown:
-    shown = [
-        NodeRunShown(run.round, run.start, run.end if isfinite(run.end) else None) for run in runs
-    ]
-    return LaneShown(name, start, end if is_over else None, shown)
-
-
-def incidents_shown(interruptions: Iterable[Interruption]) -> list[IncidentShown]:
+def incidents_shown(interruptions: Iterable[Interruption]) -> list[wire.IncidentShown]:
     """What nobody wished for; the last of them may still be going on."""
     incidents = [one for one in interruptions if one.is_incident]
     return [
-        IncidentShown(
+        wire.IncidentShown(
             number,
             one.at,
             one.round,
@@ -232,7 +204,7 @@ def incidents_shown(interruptions: Iterable[Interruption]) -> list[IncidentShown
             ranks=list(one.ranks),
             recovered_s=one.recovery_s if one.is_over else None,
             phases=[
-                LedgerPart(part, PARTS[part], one.parts_s[part])
+                wire.LedgerPart(part, PARTS[part], one.parts_s[part])
                 for part in RECOVERY_PARTS
                 if one.is_over and part in one.parts_s
             ],
@@ -257,7 +229,7 @@ def _placed(node: NodeOverview, told: RanksTold | None) -> NodeOverview:
 
 COLUMNS = ("step", "stepped", "pace_ms", "cpu", "memory_mb", "pid", "note")
 """`stepped` is when a worker made its last step, where that is long ago."""
-STATE = {name: number for number, name in enumerate(WORKER_STATES)}
+STATE = {name: number for number, name in enumerate(wire.WORKER_STATES)}
 KERNEL_STILL = ("stopped", "held by a debugger", "stuck in the kernel")
 """States of a process in which it does nothing, whatever it was about to do."""
 
@@ -380,3 +352,56 @@ def _rounded(milliseconds: float) -> float:
     """To three digits: more would only be sent again and again."""
     digits = 3 - len(str(int(milliseconds)))
     return round(milliseconds, max(0, digits)) if digits >= 0 else float(round(milliseconds))
+
+
+# A job's report.
+
+
+def static_page(told: JobReport) -> PageState:
+    """The content of the page of a job's report: nothing of it changes."""
+    book = told.ledger
+    return PageState(
+        job=_job_of_report(told),
+        nodes=[
+            wire.NodeShown(
+                one.host, "" if one.is_whole else "its journal ends early", "", 0, None, False
+            )
+            for one in told.nodes
+        ],
+        ledger=ledger_shown(book.start, book.end - book.start, dict(book.parts_s.items())),
+        segments=list(book.segments),
+        lanes=[wire.LaneShown(one.host, one.start, one.end, one.runs) for one in told.nodes],
+        incidents=incidents_shown(book.interruptions),
+        events=list(told.events),
+    )
+
+
+def _job_of_report(told: JobReport) -> wire.JobShown:
+    reason = told.outcome.partition(": ")[2]
+    last = told.rounds[-1] if told.rounds else None
+    return wire.JobShown(
+        run=told.job,
+        state=STATES[told.verdict] if told.verdict else "cut off",
+        words=_sentence_of_report(told, reason),
+        round=last.number if last is not None else 0,
+        nodes=last.nodes if last is not None else len(told.nodes),
+        ranks=last.ranks if last is not None else 0,
+        restarts=told.restarts,
+        restarts_most=told.max_restarts,
+        step=None,
+        waiting="",
+        outcome=wire.OutcomeShown(told.verdict, reason) if told.verdict else None,
+        coordinator="",
+        served_by="",
+        actions=(),
+        is_journal=True,
+        notes=told.unknowns,
+    )
+
+
+def _sentence_of_report(told: JobReport, reason: str) -> str:
+    if told.is_running:
+        return "It is running; this is its journal so far."
+    if not told.verdict:
+        return "How the job ended is not in its journals."
+    return ending(told.verdict, reason)

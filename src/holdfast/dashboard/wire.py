@@ -5,11 +5,13 @@ Times are seconds since 1970 on the clock of the host that serves the page.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
+from holdfast.observe.history import NodeRun
 from holdfast.transport.http_model import event
 
 JobState = Literal[
@@ -50,15 +52,6 @@ class LedgerShown(Struct, frozen=True):
     parts: tuple[LedgerPart, ...]
 
 
-class SegmentShown(Struct, frozen=True, array_like=True):
-    """A piece of the job's time, by the parts of the ledger."""
-
-    part: str
-    start: float
-    end: float
-    round: int
-
-
 class LaneShown(Struct, frozen=True):
     """One node: when it was there, and when workers of which round ran on it."""
 
@@ -66,13 +59,7 @@ class LaneShown(Struct, frozen=True):
     start: float
     end: float | None
     """None while it is there."""
-    runs: list[NodeRunShown]
-
-
-class NodeRunShown(Struct, frozen=True, array_like=True):
-    round: int
-    start: float
-    end: float | None
+    runs: Sequence[NodeRun]
 
 
 class JobShown(Struct, frozen=True):

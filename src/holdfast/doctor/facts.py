@@ -6,13 +6,12 @@ from node to node, so each has its bounds.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
 from holdfast.core.protocol.bounds import Count, Host, Line, Number, Path, Seconds
 
-CgroupLevel = Literal["delegated", "not delegated", "version 1", "none"]
 Short = Annotated[str, Meta(max_length=300)]
 Few = Meta(max_length=64)
 
@@ -47,7 +46,6 @@ class Kernel(Struct, frozen=True):
     release: Short = ""
     pidfd: bool = True
     subreaper: bool = True
-    cgroup: CgroupLevel = "none"
     ptrace_scope: Count | None = None
     py_spy: Short = ""
     """Its path; empty where it is not installed."""
@@ -58,8 +56,6 @@ class OwnName(Struct, frozen=True):
 
     host: Host
     addresses: Annotated[tuple[Short, ...], Few] = ()
-    back: Host = ""
-    """The name of the first of them, asked back."""
     problem: Line = ""
 
 
@@ -83,25 +79,12 @@ class Way(Struct, frozen=True):
     """Why it cannot be reached, or its port cannot be had."""
 
 
-class ClockState(Struct, frozen=True):
-    wall: Seconds
-    synchronised: bool | None = None
-
-
-class Speed(Struct, frozen=True):
-    """A short test; None where it was not made."""
-
-    memory_bytes_per_s: Seconds | None = None
-    loopback_bytes_per_s: Seconds | None = None
-    compute_s: Seconds | None = None
-    """How long a fixed piece of work took."""
-
-
 class MachineFacts(Struct, frozen=True):
     """All of it."""
 
     names: OwnName
-    clock: ClockState
+    clock: Seconds
+    """Since 1970."""
     python: Short = ""
     holdfast: Short = ""
     torch: Short = ""
@@ -118,7 +101,8 @@ class MachineFacts(Struct, frozen=True):
     variables: Annotated[dict[Short, Line], Meta(max_length=256)] = {}
     """Those of the environment that can surprise."""
     way: Way | None = None
-    speed: Speed = Speed()
+    compute_s: Seconds | None = None
+    """How long a fixed piece of work took."""
 
 
 class Wanted(Struct, frozen=True):

@@ -19,7 +19,7 @@ from msgspec import Meta, Struct
 from holdfast.core.policy.texts import listed
 from holdfast.core.protocol.bounds import Count, Line, Seconds
 from holdfast.doctor import machine
-from holdfast.doctor.facts import Few, MachineFacts, Short, Wanted
+from holdfast.doctor.facts import MachineFacts, Short, Wanted
 from holdfast.doctor.findings import Finding, Level, most_serious_first
 
 SLOW_ROUND_TRIP_S = 0.01
@@ -47,8 +47,6 @@ class Examined(Struct, frozen=True):
     rank: Count
     facts: MachineFacts
     dials: Annotated[tuple[DialResult, ...], Meta(max_length=4096)] = ()
-    knows: Annotated[dict[Short, Annotated[tuple[Short, ...], Few]], Meta(max_length=4096)] = {}
-    """The addresses to which the names of the others resolve there."""
     shared: Line | None = None
     """Why the shared folder is not shared, as seen from there; empty where it is."""
 
@@ -72,8 +70,8 @@ def judge(reports: Sequence[Examined], wanted: Wanted, size: int) -> list[Findin
     for report in reports:
         own = machine.judge(report.facts, wanted)
         found += [Finding(o.level, o.what, o.fix, (names[report.rank],)) for o in own]
-    found += [*slowness(reports, names), *clocks(reports, names), *resolution(reports, names)]
-    found += [*settings(reports, names), *accelerators(reports, names)]
+    found += [*slowness(reports, names), *clocks(reports, names), *settings(reports, names)]
+    found += accelerators(reports, names)
     return most_serious_first(found)
 
 
@@ -177,34 +175,15 @@ def slowness(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Fin
 
 
 def clocks(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Finding]:
-    first = reports[0] if reports else None
-    for dial in first.dials if first is not None else ():
+    first = reports[0].rank if reports else 0
+    for dial in reports[0].dials if reports else ():
         if dial.round_trip_s is not None and abs(dial.clock_ahead_s) > CLOCK_APART_S:
+            other = names.get(dial.to, str(dial.to))
+            apart = f"{abs(dial.clock_ahead_s):.1f} s"
             which = "ahead of" if dial.clock_ahead_s > 0 else "behind"
-            assert first is not None, "there is a dial"
-            what = (
-                f"the clock of {names.get(dial.to, dial.to)} is {abs(dial.clock_ahead_s):.1f} s "
-                f"{which} that of {names[first.rank]}"
-            )
+            what = f"the clock of {other} is {apart} {which} that of {names[first]}"
             fix = "Holdfast compares no clocks, but logs and certificates are compared: use NTP"
-            yield Finding("warning", what, fix, (names.get(dial.to, str(dial.to)),))
-
-
-def resolution(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Finding]:
-    unknown: dict[str, list[str]] = {}
-    for report in reports:
-        own = {one.address for one in report.facts.interfaces}
-        for host, addresses in report.knows.items():
-            if host == report.facts.names.host:
-                continue
-            if not addresses or all(machine.is_loopback(a) or a in own for a in addresses):
-                unknown.setdefault(host, []).append(names[report.rank])
-    if unknown:
-        lost = [f"{host} from {some(where)}" for host, where in sorted(unknown.items())]
-        more = f"; and {len(lost) - NAMED} more" if len(lost) > NAMED else ""
-        what = f"names do not lead to their nodes: {'; '.join(lost[:NAMED])}{more}"
-        fix = "Holdfast uses addresses; for what uses names, DNS or lines in /etc/hosts"
-        yield Finding("warning", what, fix)
+            yield Finding("warning", what, fix, (other,))
 
 
 def settings(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Finding]:

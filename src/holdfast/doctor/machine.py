@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from holdfast.doctor.facts import (
-    ClockState,
     DiskRoom,
     Kernel,
     Limits,
@@ -41,7 +40,6 @@ CLOCK_EARLIEST = 1_735_689_600.0
 """The first of 2025: a clock before that was never set."""
 CLOCK_LATEST = 4_102_444_800.0
 COMPUTE_SLOW_S = 1.0
-MEMORY_SLOW = 200 * MEGABYTE
 LEFT_OVER = ("MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK")
 
 
@@ -56,7 +54,7 @@ def judge(facts: MachineFacts, wanted: Wanted) -> list[Finding]:
     found += kernel(facts.kernel)
     found += variables(facts.variables, {one.name for one in facts.interfaces})
     found += accelerators(facts, wanted)
-    found += speed(facts)
+    found += speed(facts.compute_s)
     if wanted.several_nodes:
         found += own_name(facts.names)
         found += addresses(facts)
@@ -116,16 +114,13 @@ def memory(total: int | None, free: int | None) -> Iterator[Finding]:
 # Time.
 
 
-def clock(known: ClockState) -> Iterator[Finding]:
-    if not CLOCK_EARLIEST < known.wall < CLOCK_LATEST:
+def clock(wall: float) -> Iterator[Finding]:
+    if not CLOCK_EARLIEST < wall < CLOCK_LATEST:
         import time
 
-        shown = time.strftime("%Y-%m-%d", time.gmtime(max(0.0, min(known.wall, 1e11))))
+        shown = time.strftime("%Y-%m-%d", time.gmtime(max(0.0, min(wall, 1e11))))
         what = f"the clock says {shown}: certificates and downloads will be refused"
         yield error(what, "set it: `timedatectl set-ntp true`, or `date -s …`")
-    elif known.synchronised is False:
-        what = "the clock is not kept right by NTP: times in logs of several nodes will differ"
-        yield warning(what, "start chrony or systemd-timesyncd (`timedatectl set-ntp true`)")
 
 
 # Limits and the kernel.
@@ -182,17 +177,10 @@ def accelerators(facts: MachineFacts, wanted: Wanted) -> Iterator[Finding]:
         yield warning(what, "`ulimit -l unlimited`, or LimitMEMLOCK=infinity of the unit")
 
 
-def speed(facts: MachineFacts) -> Iterator[Finding]:
-    known = facts.speed
-    if known.compute_s is not None and known.compute_s > COMPUTE_SLOW_S:
-        what = f"a short computation took {known.compute_s:.1f} s where 0.05 s are usual"
+def speed(compute_s: float | None) -> Iterator[Finding]:
+    if compute_s is not None and compute_s > COMPUTE_SLOW_S:
+        what = f"a short computation took {compute_s:.1f} s where 0.05 s are usual"
         yield warning(what, "is the machine busy (`top`), or its processors limited or too hot?")
-    if known.memory_bytes_per_s is not None and known.memory_bytes_per_s < MEMORY_SLOW:
-        what = f"memory is copied at {size(int(known.memory_bytes_per_s))} a second"
-        yield warning(what, "is the machine busy, or swapping (`vmstat 1`)?")
-    if known.loopback_bytes_per_s is not None and known.loopback_bytes_per_s < MEMORY_SLOW / 4:
-        what = f"loopback carries {size(int(known.loopback_bytes_per_s))} a second"
-        yield warning(what, "is the machine busy, or its traffic filtered?")
 
 
 # The network.
@@ -249,7 +237,7 @@ def variables(known: Mapping[str, str], interfaces: set[str]) -> Iterator[Findin
                 yield error(what, f"there are: {there}; unset it, or name one of these")
     left = [name for name in LEFT_OVER if name in known]
     if left:
-        what = f"{', '.join(left)} are set in this shell: left over from another job"
+        what = f"set in this shell, and left over from another job: {', '.join(left)}"
         yield warning(
             what, f"`unset {' '.join(left)}`; workers get their own, other programs do not"
         )

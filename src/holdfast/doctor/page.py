@@ -8,19 +8,13 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from holdfast.core.protocol.bounds import clean
-from holdfast.doctor.facts import CgroupLevel, MachineFacts
+from holdfast.doctor.facts import MachineFacts
 from holdfast.doctor.findings import Finding, has_errors
 from holdfast.doctor.group import Examined, names_of, some
 from holdfast.doctor.machine import size
 
 WIDTH = 100
 SHOWN = 20
-CGROUPS: dict[CgroupLevel, str] = {
-    "delegated": "a cgroup of our own could be made",
-    "not delegated": "cgroup v2, not delegated to us",
-    "version 1": "cgroup v1",
-    "none": "no cgroup",
-}
 
 
 class DoctorPage(Struct, frozen=True):
@@ -87,7 +81,7 @@ def _rows(facts: MachineFacts) -> Iterator[tuple[str, str]]:
         word for word, there in (("pidfd", kernel.pidfd), ("subreaper", kernel.subreaper)) if there
     ]
     stacks = f"py-spy at {kernel.py_spy}" if kernel.py_spy else "no py-spy"
-    yield "kernel", f"{kernel.release}: {', '.join(has)}; {CGROUPS[kernel.cgroup]}; {stacks}"
+    yield "kernel", f"{kernel.release}: {', '.join(has)}; {stacks}"
     limits = facts.limits
     locked = limits.locked_memory_bytes
     may_lock = "any amount" if locked is None else size(locked)
@@ -100,15 +94,12 @@ def _rows(facts: MachineFacts) -> Iterator[tuple[str, str]]:
         free = f"{size(disk.free_bytes)} of {size(disk.total_bytes)} free"
         yield disk.use.partition(" ")[0], f"{disk.path}: {free}"
     names = facts.names
-    back = f", which is {names.back}" if names.back else ""
-    yield "name", f"{names.host} = {', '.join(names.addresses) or 'unknown'}{back}"
+    yield "name", f"{names.host} = {', '.join(names.addresses) or 'unknown'}"
     yield (
         "addresses",
         ", ".join(f"{one.address} ({one.name})" for one in facts.interfaces if not one.loopback),
     )
     yield "accelerators", f"{facts.accelerators or 'none'}"
-    synchronised = {True: "kept by NTP", False: "not kept by NTP", None: ""}
-    yield "clock", synchronised[facts.clock.synchronised]
     if facts.way is not None:
         here = (
             "here" if facts.way.is_here else "answers" if facts.way.answers else "does not answer"

@@ -18,6 +18,7 @@ import contextlib
 import logging
 import os
 import socket
+import socketserver
 import struct
 import threading
 import time
@@ -30,13 +31,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.policy.config import JobConfig
-from holdfast.core.protocol.bounds import Count, Host, Port, cut
+from holdfast.core.protocol.bounds import Count, Port, cut
 from holdfast.doctor import group, page, reading
 from holdfast.doctor.facts import Few, Short, Wanted
 from holdfast.doctor.findings import Finding
 from holdfast.doctor.group import DialResult, Examined
-from holdfast.elastic.rendezvous.member_node import Seat
-from holdfast.elastic.rendezvous.membership import Membership
+from holdfast.elastic.rendezvous.membership import Membership, Seat
 from holdfast.elastic.rendezvous.store import CoordinatorStore, StoreError, StoreTimeoutError
 from holdfast.engine.secrets import Secrets, security_of
 from holdfast.transport.addresses import usable_addresses
@@ -47,7 +47,6 @@ DIAL_S = 3.0
 SHARED_S = 10.0
 GOODBYE_S, LAST_WORD_S = 1.0, 10.0
 PINGS = 5
-PINGED_AT_ONCE = 256
 PEERS_MOST = 64
 """Each dials so many others, those that come after it: in a job of thousands not all do."""
 PIECE_BYTES = 1 << 19
@@ -61,11 +60,9 @@ class Peer(Struct, frozen=True):
     """A node's first message."""
 
     rank: Count
-    host: Host
     addresses: Annotated[tuple[Short, ...], Few]
     """Of the first node, its master address comes first."""
     port: Port
-    report: Examined
     shared_file: Short = ""
     """Of the first node: a file that all should find, if a folder is shared, and what is in it."""
     nonce: Short = ""
@@ -81,12 +78,12 @@ def examine(
     membership, goodbye_s = Membership(config, secrets), GOODBYE_S
     try:
         seat = membership.meet(config.timeouts.join_s)
+        logging.disable(logging.INFO)  # How the nodes part is of no interest.
         store = CoordinatorStore(
             seat.store, config.run_id, security_of(config, secrets.token), seat.round
         )
         facts = reading.read(environ, log_dir=config.output.log_dir)
         found = Probe(seat, store, wanted, shared).run(Examined(seat.rank, facts))
-        logging.disable(logging.INFO)  # How the nodes part is of no interest.
         membership.note_success()
         goodbye_s = LAST_WORD_S  # The coordinator's host stays until all have the page.
         return found, seat.rank == 0
@@ -104,23 +101,24 @@ class Probe:
     def run(self, own: Examined) -> page.DoctorPage:
         """Tell what is known here, learn what others know, and return the page."""
         shared_file = nonce = problem = ""
-        pings = listening_socket("", 0)
-        threading.Thread(target=_serve_pings, args=(pings,), daemon=True).start()
         addresses = usable_addresses()
         if self._seat.rank == 0:
             shared_file, nonce, problem = _share(self._shared)
             addresses = (self._seat.master.address, *addresses)
-        me = Peer(
-            rank=own.rank,
-            host=own.facts.names.host,
-            addresses=tuple(dict.fromkeys(addresses))[:8],
-            port=int(pings.getsockname()[1]),
-            report=own,
-            shared_file=shared_file,
-            nonce=nonce,
-        )
         try:
-            return self._compare(me, problem)
+            with Pongs() as pongs:
+                threading.Thread(target=pongs.serve_forever, args=(_PULSE_S,), daemon=True).start()
+                me = Peer(
+                    rank=own.rank,
+                    addresses=tuple(dict.fromkeys(addresses))[:8],
+                    port=int(pongs.socket.getsockname()[1]),
+                    shared_file=shared_file,
+                    nonce=nonce,
+                )
+                try:
+                    return self._compare(me, own, problem)
+                finally:
+                    pongs.shutdown()
         except StoreError as error:
             cut_off = Finding(
                 "error",
@@ -132,15 +130,12 @@ class Probe:
             if shared_file:
                 with contextlib.suppress(OSError):
                     os.unlink(shared_file)
-            with contextlib.suppress(OSError):
-                pings.shutdown(socket.SHUT_RDWR)  # Wakes the thread that accepts.
-            pings.close()
 
-    def _compare(self, me: Peer, problem: str) -> page.DoctorPage:
+    def _compare(self, me: Peer, own: Examined, problem: str) -> page.DoctorPage:
         self._tell("peer", me)
         peers = self._hear("peer", Peer)
-        report = replace(_dial_others(me, peers), shared=problem or _find(peers.get(0)))
-        self._tell("report", report)
+        dials, shared = _dial_others(me.rank, peers), problem or _find(peers.get(0))
+        self._tell("report", replace(own, dials=dials, shared=shared))
         if me.rank != 0:
             return self._read_page()
         reports = self._hear("report", Examined)
@@ -217,15 +212,10 @@ def _find(first: Peer | None) -> str | None:
 # Dialling, and being dialled.
 
 
-def _dial_others(me: Peer, peers: dict[int, Peer]) -> Examined:
-    """Dial the others, and look their names up."""
-    others = [peer for rank, peer in peers.items() if rank != me.rank]
-    others.sort(key=lambda peer: (peer.rank < me.rank, peer.rank))
-    dials: list[DialResult] = []
-    for peer in others[:PEERS_MOST]:
-        dials += _dial_all(peer)
-    knows = {peer.host: _meaning(peer.host) for peer in others[:PEERS_MOST]}
-    return Examined(me.rank, me.report.facts, tuple(dials), knows)
+def _dial_others(rank: int, peers: dict[int, Peer]) -> tuple[DialResult, ...]:
+    others = [peer for peer in peers.values() if peer.rank != rank]
+    others.sort(key=lambda peer: (peer.rank < rank, peer.rank))
+    return tuple(dial for peer in others[:PEERS_MOST] for dial in _dial_all(peer))
 
 
 def _dial_all(peer: Peer) -> list[DialResult]:
@@ -255,34 +245,22 @@ def _dial(peer: Peer, address: str) -> DialResult:
     return DialResult(peer.rank, address, best, max(-1e12, min(1e12, ahead)))
 
 
-def _meaning(host: str) -> tuple[str, ...]:
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except OSError:
-        return ()
-    return tuple(dict.fromkeys(str(one[4][0]) for one in found))[:64]
+class Pongs(socketserver.ThreadingTCPServer):
+    """Answers nodes that dial this one, each in a thread, on every address of this machine."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self) -> None:
+        super().__init__(("", 0), Pong, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listening_socket("", 0)
 
 
-def _serve_pings(listening: socket.socket) -> None:
-    """Serve a bounded number of dialling nodes side by side, until the socket is closed."""
-    free = threading.BoundedSemaphore(PINGED_AT_ONCE)
-
-    def answer(dialled: socket.socket) -> None:
-        with contextlib.suppress(OSError), dialled:
-            dialled.settimeout(DIAL_S)
-            dialled.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            for _ in range(PINGS):
-                if not dialled.recv(1):
-                    break
-                dialled.sendall(_PONG.pack(time.time()))
-        free.release()
-
-    while True:
-        try:
-            dialled = listening.accept()[0]
-        except OSError:
-            return
-        if free.acquire(blocking=False):
-            threading.Thread(target=answer, args=(dialled,), daemon=True).start()
-        else:
-            dialled.close()
+class Pong(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        with contextlib.suppress(OSError):
+            self.request.settimeout(DIAL_S)
+            self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            while self.request.recv(1):
+                self.request.sendall(_PONG.pack(time.time()))

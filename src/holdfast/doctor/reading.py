@@ -5,7 +5,6 @@ Whatever cannot be read is left out: a machine without `/proc/sys` is not ill fo
 
 from __future__ import annotations
 
-import contextlib
 import os
 import resource
 import shutil
@@ -26,15 +25,12 @@ from holdfast.core.protocol.bounds import LINE_MOST, cut
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.model import Endpoint
 from holdfast.doctor.facts import (
-    CgroupLevel,
-    ClockState,
     DiskRoom,
     Interface,
     Kernel,
     Limits,
     MachineFacts,
     OwnName,
-    Speed,
     Way,
 )
 from holdfast.processes.host import accelerators
@@ -52,19 +48,17 @@ SECRETS = ("TOKEN", "PASSWORD", "SECRET", "KEY")
 RESOLVING_S = 5.0
 DIAL_S = 5.0
 NO_LIMIT = resource.RLIM_INFINITY
-_TIMEX_WORDS = 32
-_TIME_ERROR = 5
-"""Returned by `adjtimex` where the clock is not synchronised."""
+LOOPS = 300_000
 
 
 class MeetingEndpoint(Struct, frozen=True):
-    """The meeting point of a job's nodes: one of the three."""
+    """The meeting point of a job's nodes: a folder, or one of the endpoints."""
 
-    host: Endpoint | None = None
-    """One of the nodes carries it: nobody answers before that one is there."""
-    servers: tuple[Endpoint, ...] = ()
-    """They are there before the job is."""
     folder: str = ""
+    endpoints: tuple[Endpoint, ...] = ()
+    is_there_before: bool = False
+    """Whether these are there before the job is, as servers of etcd are. Else one of the nodes
+    carries it."""
 
 
 def meeting_endpoint(config: JobConfig) -> MeetingEndpoint | None:
@@ -75,10 +69,10 @@ def meeting_endpoint(config: JobConfig) -> MeetingEndpoint | None:
         return MeetingEndpoint(folder=meets.endpoint)
     places = tuple(rendezvous_settings.places(meets.backend, meets.endpoint))
     if meets.is_embedded:
-        return MeetingEndpoint(host=places[0])
+        return MeetingEndpoint(endpoints=places[:1])
     # A store that the first node may serve need not be there yet.
     is_served = meets.backend in ETCD_BACKENDS
-    return MeetingEndpoint(servers=places) if is_served else None
+    return MeetingEndpoint(endpoints=places, is_there_before=True) if is_served else None
 
 
 def read(
@@ -86,7 +80,6 @@ def read(
     *,
     log_dir: str | None = None,
     meeting: MeetingEndpoint | None = None,
-    speed: bool = False,
 ) -> MachineFacts:
     """All that there is to know. Takes a moment: names are resolved, an endpoint is dialled."""
     total, free = _memory()
@@ -94,7 +87,7 @@ def read(
     counted = found.number if found.kind != "cpu" else 0
     return MachineFacts(
         names=_names(),
-        clock=ClockState(time.time(), _synchronised()),
+        clock=time.time(),
         python=sys.version.split()[0],
         holdfast=_version("holdfast"),
         torch=_version("torch"),
@@ -108,8 +101,8 @@ def read(
         accelerators=counted,
         accelerator_words=found.explanation,
         variables=telling_variables(environ),
-        way=None if meeting is None else _way_to(meeting),
-        speed=_speed() if speed else Speed(),
+        way=_way_to(meeting) if meeting is not None and meeting.endpoints else None,
+        compute_s=_compute(),
     )
 
 
@@ -138,44 +131,26 @@ def _kernel() -> Kernel:
     scope = _number(Path("/proc/sys/kernel/yama/ptrace_scope"))
     beside = Path(sys.executable).with_name("py-spy")
     spy = str(beside) if beside.exists() else shutil.which("py-spy") or ""
-    return Kernel(
-        os.uname().release, linux.has_pidfd(), linux.has_subreaper(), cgroup_level(), scope, spy
-    )
-
-
-def cgroup_level(proc: Path = Path("/proc"), mounted: Path = Path("/sys/fs/cgroup")) -> CgroupLevel:
-    """Whether processes could be held together by a cgroup of our own."""
-    if not (mounted / "cgroup.controllers").exists():
-        return "version 1" if mounted.is_dir() and any(mounted.iterdir()) else "none"
-    if not (proc / "self/cgroup").exists():
-        return "none"
-    folder = _own_cgroup(proc, mounted)
-    writable = os.access(folder, os.W_OK) and os.access(folder / "cgroup.procs", os.W_OK)
-    return "delegated" if writable else "not delegated"
+    return Kernel(os.uname().release, linux.has_pidfd(), linux.has_subreaper(), scope, spy)
 
 
 def _limits() -> Limits:
     files, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     processes = resource.getrlimit(resource.RLIMIT_NPROC)[0]
     locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
-    return Limits(
-        _limit(files), _limit(hard), _limit(processes), _limit(locked), _cgroup_processes()
-    )
+    cgroups = _number(_own_cgroup() / "pids.max")
+    return Limits(_limit(files), _limit(hard), _limit(processes), _limit(locked), cgroups)
 
 
 def _limit(value: int) -> int | None:
     return None if value in (NO_LIMIT, -1) or value > 2**52 else value
 
 
-def _cgroup_processes() -> int | None:
-    return _number(_own_cgroup() / "pids.max")
-
-
-def _own_cgroup(proc: Path = Path("/proc"), mounted: Path = Path("/sys/fs/cgroup")) -> Path:
+def _own_cgroup() -> Path:
     """The folder of the cgroup that this process is in."""
-    lines = _lines(proc / "self/cgroup")
+    lines = _lines(Path("/proc/self/cgroup"))
     own = next((line[3:] for line in lines if line.startswith("0::")), "/")
-    return mounted / own.lstrip("/")
+    return Path("/sys/fs/cgroup") / own.lstrip("/")
 
 
 def _memory() -> tuple[int | None, int | None]:
@@ -192,16 +167,6 @@ def _memory() -> tuple[int | None, int | None]:
         left = max(0, allowed - (used or 0))
         return allowed, left if free is None else min(free, left)
     return total, free
-
-
-def _synchronised() -> bool | None:
-    """The state of the kernel's clock discipline; None where it is not known."""
-    import ctypes
-
-    library = ctypes.CDLL(None, use_errno=True)
-    words = (ctypes.c_long * _TIMEX_WORDS)()
-    state = library.adjtimex(words)
-    return None if state < 0 else state != _TIME_ERROR
 
 
 # Disks.
@@ -250,11 +215,7 @@ def _names() -> OwnName:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError as error:
         return OwnName(host, problem=error.strerror or str(error))
-    addresses = tuple(dict.fromkeys(str(one[4][0]) for one in found))
-    back = ""
-    with contextlib.suppress(OSError):
-        back = socket.gethostbyaddr(addresses[0])[0]
-    return OwnName(host, addresses, back)
+    return OwnName(host, tuple(dict.fromkeys(str(one[4][0]) for one in found)))
 
 
 def _interfaces() -> tuple[Interface, ...]:
@@ -267,63 +228,40 @@ def _interfaces() -> tuple[Interface, ...]:
     )[:256]
 
 
-def _way_to(meeting: MeetingEndpoint) -> Way | None:
-    if meeting.host is not None:
-        return _way(meeting.host)
-    return _way_to_servers(meeting.servers) if meeting.servers else None
-
-
-def _way_to_servers(servers: tuple[Endpoint, ...]) -> Way:
-    """One of them that answers is enough."""
-    from holdfast.transport.resolving import addresses_within
-
-    text = cut(",".join(map(str, servers)), LINE_MOST)
-    problem, shown = "", []
-    for server in servers:
-        try:
-            addresses = addresses_within(server, RESOLVING_S)
-        except OSError as error:
-            problem = problem or error.strerror or str(error)
-            continue
-        shown += [str(address.sockaddr[0]) for address in addresses]
-        problem = _dialled(addresses)
-        if not problem:
-            return Way(text, tuple(dict.fromkeys(shown))[:64], answers=True, must_answer=True)
-    found = tuple(dict.fromkeys(shown))[:64]
-    return Way(text, found, must_answer=True, problem=cut(problem or "nobody answers", LINE_MOST))
-
-
-def _way(endpoint: Endpoint) -> Way:
-    """Resolve, see whether it is here, and then listen or dial."""
+def _way_to(meeting: MeetingEndpoint) -> Way:
+    """Resolve, see whether it is here, and then listen or dial. Of several, one has to answer."""
     from holdfast.transport import own_endpoint
     from holdfast.transport.resolving import addresses_within
 
-    text = str(endpoint)
-    try:
-        addresses = addresses_within(endpoint, RESOLVING_S)
-    except OSError as error:
-        return Way(text, problem=cut(error.strerror or str(error) or "it does not resolve"))
+    text = cut(",".join(map(str, meeting.endpoints)), LINE_MOST)
+    addresses: list[Address] = []
+    problem = ""
+    for endpoint in meeting.endpoints:
+        try:
+            addresses += addresses_within(endpoint, RESOLVING_S)
+        except OSError as error:
+            problem = problem or error.strerror or str(error)
     shown = tuple(dict.fromkeys(str(address.sockaddr[0]) for address in addresses))[:64]
+    is_here = None
     if not addresses:
-        return Way(text, problem="it does not resolve")
-    is_here = own_endpoint.location_of(addresses).is_here
+        return Way(text, problem=cut(problem or "it does not resolve", LINE_MOST))
+    if not meeting.is_there_before:
+        is_here = own_endpoint.location_of(addresses).is_here
     if is_here:
         try:
-            server = own_endpoint.try_to_host(endpoint, None, addresses)
+            server = own_endpoint.try_to_host(meeting.endpoints[0], None, addresses)
         except UsageError as error:
-            return Way(text, shown, True, problem=cut(error.message))
+            return Way(text, shown, is_here, problem=cut(error.message))
         if server is not None:
             server.close()
-            return Way(text, shown, True, answers=False)
-    problem = _dialled(addresses)
-    if not problem:
-        return Way(text, shown, is_here, answers=True)
-    return Way(text, shown, is_here, problem=cut(problem, LINE_MOST))
+            return Way(text, shown, is_here)
+    problem = cut(_dialled(addresses), LINE_MOST)
+    return Way(text, shown, is_here, not problem, meeting.is_there_before, problem)
 
 
 def _dialled(addresses: list[Address]) -> str:
     """Why nobody answers at any of them; empty where somebody does."""
-    problem = "it does not resolve"
+    problem = ""
     for address in addresses:
         with socket.socket(address.family, socket.SOCK_STREAM) as probe:
             probe.settimeout(DIAL_S)
@@ -338,60 +276,13 @@ def _dialled(addresses: list[Address]) -> str:
 
 # A short test.
 
-_BLOCK = 32 << 20
-_LOOPS = 300_000
-
-
-def _speed() -> Speed:
-    return Speed(_memory_speed(), _loopback_speed(), _compute())
-
-
-def _memory_speed() -> float:
-    source, target = bytes(_BLOCK), bytearray(_BLOCK)
-    took = []
-    for _ in range(4):  # The first time pages are made; and others run here, too: the best counts.
-        begun = time.perf_counter()
-        target[:] = source
-        took.append(time.perf_counter() - begun)
-    return _BLOCK / max(min(took), 1e-9)
-
-
-def _loopback_speed() -> float | None:
-    import threading
-
-    try:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            sender = socket.create_connection(server.getsockname())
-            receiver = server.accept()[0]
-    except OSError:
-        return None
-    with sender, receiver:
-        receiver.settimeout(10.0)
-        thread = threading.Thread(target=_send, args=(sender,), daemon=True)
-        begun, left = time.perf_counter(), _BLOCK
-        thread.start()
-        try:
-            while left > 0 and (block := receiver.recv(1 << 20)):
-                left -= len(block)
-        except OSError:
-            return None
-        finally:
-            thread.join(1.0)
-        return (_BLOCK - left) / max(time.perf_counter() - begun, 1e-9)
-
-
-def _send(sender: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        sender.sendall(bytes(_BLOCK))
-        sender.shutdown(socket.SHUT_WR)
-
 
 def _compute() -> float:
     """Integers in a loop: slow machines and throttled containers show, accelerators do not."""
     took = []
     for _ in range(3):
         begun, total = time.perf_counter(), 0
-        for number in range(_LOOPS):
+        for number in range(LOOPS):
             total += number * number & 7
         took.append(time.perf_counter() - begun)
     return min(took)

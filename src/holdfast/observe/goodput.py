@@ -30,12 +30,10 @@ Rules
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Literal, get_args
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from holdfast.observe.history import INCIDENTS, EndedBy, History, RoundHistory, TimeSpan
 
@@ -180,44 +178,6 @@ def ledger(history: History, until: float | None = None) -> TimeLedger:
     return TimeLedger(
         start, end, parts, tuple(segments), interrupted, reports, history.closed is not None
     )
-
-
-ROUNDS_KEPT = 64
-ROUNDS_MOST = 2 * ROUNDS_KEPT
-INTERRUPTIONS_KEPT = 200
-
-
-class RunningLedger:
-    """The ledger of a running job, requested repeatedly, however many rounds there were.
-
-    The time before the last `ROUNDS_KEPT` rounds is worked out once. Their steps that would be
-    made again later than that stay useful.
-    """
-
-    def __init__(self, history: History) -> None:
-        self.history = history
-        self._past_s: dict[Part, float] = dict.fromkeys(PARTS, 0.0)
-        self._past: deque[Interruption] = deque(maxlen=INTERRUPTIONS_KEPT)
-
-    def parts_s(self, now: float) -> dict[Part, float]:
-        """Up to this moment; they add up to all time since the first step that was fed."""
-        return self.book(now).parts_s
-
-    def book(self, now: float) -> TimeLedger:
-        """The ledger up to this moment; its segments are those of the last rounds."""
-        rounds = self.history.rounds
-        if len(rounds) > ROUNDS_MOST:
-            first = rounds[-ROUNDS_KEPT]
-            known = ledger(self.history, now).interruptions
-            self._past += [one for one in known if one.round < first.number]
-            self._past_s = self._with_past(ledger(self.history, first.announced))
-            self.history.forget_before(first.announced)
-        recent = ledger(self.history, now)
-        interruptions = (*self._past, *recent.interruptions)
-        return replace(recent, parts_s=self._with_past(recent), interruptions=interruptions)
-
-    def _with_past(self, book: TimeLedger) -> dict[Part, float]:
-        return {part: self._past_s[part] + book.parts_s[part] for part in PARTS}
 
 
 def _of_round(writer: _Writer, one: RoundHistory, reports: bool, following: float | None) -> None:

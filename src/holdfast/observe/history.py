@@ -15,9 +15,10 @@ Rules
 from __future__ import annotations
 
 from collections import Counter, deque
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from holdfast.core import coordinator_io as decided
 from holdfast.core import node_io as happened
@@ -25,7 +26,10 @@ from holdfast.core.membership import NodeGone, NodeSuspected
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol import messages as said
 from holdfast.core.protocol.model import Assignment, Outcome
-from holdfast.observe.journal import CoordinatorStep, NodeStep, Step
+from holdfast.observe.journal import CoordinatorStep, Gap, JournalHeader, NodeStep, Step
+
+if TYPE_CHECKING:
+    from holdfast.observe.goodput import Interruption, Part, TimeLedger
 
 EndedBy = Literal["", "failure", "loss", "hang", "drain", "newcomers", "asked", "success"]
 """The reason for a round's end; empty while it runs, and if a journal does not say."""
@@ -33,6 +37,10 @@ PACE_OVER_S = 30.0
 """A pace covers at most this many seconds of steps."""
 TOLD_NODES_MOST = 64
 """The most nodes without a journal here that are remembered."""
+ROUNDS_KEPT = 64
+ROUNDS_MOST = 2 * ROUNDS_KEPT
+INTERRUPTIONS_KEPT = 200
+"""How much a running job remembers."""
 INCIDENTS: tuple[EndedBy, ...] = ("failure", "loss", "hang")
 """Unwanted ends. The other ends are requested changes."""
 
@@ -145,8 +153,8 @@ class NodeHistory(Struct):
     """Whether it has left, or was lost."""
 
 
-class Activity(Struct, frozen=True):
-    """The reason of a wait, and its latest end, if known."""
+class Wait(Struct, frozen=True):
+    """What is waited for, since when, and at most until when, if known."""
 
     words: str
     since: float
@@ -157,7 +165,7 @@ class History:
     """The job so far."""
 
     def __init__(self, config: JobConfig) -> None:
-        self._config = config
+        self.config = config
         self.start: float | None = None
         self.end = 0.0
         self.closed: float | None = None
@@ -188,11 +196,11 @@ class History:
         self.reports_steps = False
         self._latest: deque[tuple[float, int]] = deque(maxlen=64)
         """When the furthest step of the present round grew, lately."""
-        self.activity: Activity | None = None
-        self.contact_lost: Activity | None = None
+        self.waiting: Wait | None = None
+        """What the next round waits for."""
+        self.contact_lost: float | None = None
+        """Since when the coordinator cannot be reached."""
         self._by_number: dict[int, RoundHistory] = {}
-        self._open: list[TimeSpan] = []
-        """Waits and pauses that the next round ends."""
         self._importing: dict[str, TimeSpan] = {}
         self._stopping: set[str] = set()
         """Nodes that are ending their workers."""
@@ -248,8 +256,7 @@ class History:
 
     def is_stopping(self, node: str) -> bool:
         """Whether the node's workers end because they were told to, or one of them has failed."""
-        last = self.current
-        return node in self._stopping or (last is not None and last.ended is not None)
+        return node in self._stopping
 
     def rank_of(self, node: str, local_rank: int) -> int:
         """The rank of a worker of the node's last round; the local rank if it has none."""
@@ -298,7 +305,6 @@ class History:
             self.rounds.sort(key=lambda one: one.number)
         self._end_waits(at)
         self._latest.clear()
-        self.activity = Activity("starting the workers", at)
         return known
 
     def _judge_last(self, following: RoundHistory) -> None:
@@ -322,8 +328,6 @@ class History:
             if known.stalled is not None:
                 known.unnoticed_s = max(unnoticed_s, at - known.stalled)
             self._unrecovered = known
-            until = at + self._config.timeouts.shutdown_s
-            self.activity = Activity("stopping the workers", at, until)
         if not known.reason:
             is_hang = known.stalled is not None and by in ("failure", "")
             known.ended_by = "hang" if is_hang else by or known.ended_by
@@ -338,8 +342,6 @@ class History:
         self.furthest_step = max(step, self.furthest_step or 0)
         if known.first_stepped is None:
             known.first_stepped, known.first_step = at, step
-            if known is self.current and self._is("no step yet", "starting the workers"):
-                self.activity = None
         if known is self.current and known.has_started:
             self._recovered()
         known.first_step = min(step, step if known.first_step is None else known.first_step)
@@ -378,7 +380,6 @@ class History:
         is_news = self.closed is None
         self.closed = at if self.closed is None else min(self.closed, at)
         self.outcome = self.outcome or outcome
-        self.activity = self.activity or Activity("the job ends", at)
         self._end_waits(at)
         last = self.current
         if last is None:
@@ -438,25 +439,21 @@ class History:
 
     # Waits.
 
-    def _is(self, *beginnings: str) -> bool:
-        return self.activity is not None and self.activity.words.startswith(beginnings)
-
     def _end_waits(self, at: float) -> None:
-        for span in self._open:
+        for span in (*self.waits[-1:], *self.pauses[-1:]):
             span.end = at if span.end is None else min(span.end, at)
-        self._open.clear()
+        self.waiting = None
 
     def _wait(self, at: float, words: str, within_s: float = 0.0) -> None:
         if self.is_running:
             return
-        if not self._is(words):
-            self.activity = Activity(words, at, at + within_s if within_s else None)
+        self._wait_for(at, words, within_s)
         if not self.waits or self.waits[-1].end is not None:
-            self._begin(self.waits, TimeSpan(at))
+            self.waits.append(TimeSpan(at))
 
-    def _begin(self, spans: list[TimeSpan], span: TimeSpan) -> None:
-        spans.append(span)
-        self._open.append(span)
+    def _wait_for(self, at: float, words: str, within_s: float = 0.0) -> None:
+        if self.waiting is None or self.waiting.words != words:
+            self.waiting = Wait(words, at, at + within_s if within_s else None)
 
     # One node.
 
@@ -484,28 +481,14 @@ class History:
             case happened.AllGone(round=number) if self.rounds:
                 self._run_ended(node, at)
                 self._all_gone(number or self.rounds[-1].number, at)
-                if self._is("stopping"):
-                    self.activity = Activity("forming the next round", at)
-            case happened.ZygoteReady(beside=beside) | happened.ZygoteLost(beside=beside):
+            case happened.ZygoteReady() | happened.ZygoteLost():
                 self._end_import(node, at)
-                if not beside and self._is("importing"):
-                    self.activity = Activity("getting ready", at)
-            case _:
-                self._contact(at, event)
-        for effect in step.effects:
-            self._effect_of_agent(node, at, effect, event)
-
-    def _contact(self, at: float, event: happened.NodeEvent) -> None:
-        match event:
-            case happened.CoordinatorLost():
-                lease_s = self._config.leases.lease_s
-                until = at + lease_s if self.rounds else None
-                lost = Activity("no contact with the coordinator", at, until)
-                self.contact_lost = self.contact_lost or lost
+            case happened.CoordinatorLost() if self.contact_lost is None:
+                self.contact_lost = at
             case happened.CoordinatorReached():
                 self.contact_lost = None
-            case happened.SignalReceived():
-                self.activity = Activity("leaving", at)
+        for effect in step.effects:
+            self._effect_of_agent(node, at, effect, event)
 
     def _worker_started(self, node: str, at: float, number: int, local_rank: int) -> None:
         known = self._by_number.get(number)
@@ -515,8 +498,6 @@ class History:
         known.started = max(at, known.started or at)
         if not known.has_started:
             return
-        if known is self.current and self._is("starting the workers"):
-            self.activity = Activity("no step yet", at) if self.reports_steps else None
         if not self.reports_steps or known.first_stepped is not None:
             self._recovered()
 
@@ -550,13 +531,8 @@ class History:
                     self._stopping.add(node)
             case said.TellHang(round=number):
                 self._stalled(number)
-            case said.SaveNow(within_s=within_s):
-                self.activity = Activity("the workers save", at, at + within_s)
-            case said.SaveOver() if self._is("the workers save"):
-                self.activity = None
             case said.Welcomed(waiting=waiting) if waiting and not self.is_running:
-                if not self._is(waiting):  # Else the coordinator is here, and knows more.
-                    self.activity = Activity(waiting, at)
+                self._wait_for(at, waiting)
             case said.StandBy(reason=reason):
                 self._wait(at, reason)
             case said.CloseJob(outcome=outcome):
@@ -570,8 +546,6 @@ class History:
                 if node not in self._importing:
                     self._importing[node] = TimeSpan(at)
                     self.imports.append(self._importing[node])
-                until = at + self._config.timeouts.preload_s
-                self.activity = Activity("importing modules, once for all workers", at, until)
             case happened.DropZygote():
                 self._end_import(node, at)
             case happened.SignalWorkers(stops=True) | happened.KillEverything():
@@ -587,7 +561,7 @@ class History:
                 self.nodes[node].has_finished = True
                 self.finished[node] = outcome
                 self._node_gone(node, at)
-                if self._config.max_nodes == 1:
+                if self.config.max_nodes == 1:
                     self._close(at, outcome)
 
     def _stops(self, node: str, at: float, event: happened.NodeEvent) -> None:
@@ -657,8 +631,7 @@ class History:
         if effect.topic == "re-form" and last is not None and last.ended_by == "failure":
             last.ended_by = "loss"
         if effect.pause_s:
-            self._begin(self.pauses, TimeSpan(at, at + effect.pause_s))
-            self.activity = Activity("a pause before the restart", at, at + effect.pause_s)
+            self.pauses.append(TimeSpan(at, at + effect.pause_s))
 
 
 def recovery(before: RoundHistory, after: RoundHistory) -> Recovery:
@@ -682,3 +655,72 @@ def _raised_before(event: happened.WorkerExited) -> float:
     if event.error.timestamp is None or not event.wall_time:
         return 0.0
     return max(0.0, event.wall_time - event.error.timestamp)
+
+
+# A job that runs.
+
+
+class LiveHistory:
+    """The history of a running job, from the steps of one node.
+
+    Its times are those for people, counted on the node's own clock from the moment of the journal's
+    first line: a clock that is set meanwhile bends no duration. Where the time went before the last
+    `ROUNDS_KEPT` rounds is worked out once, so that asking again costs the same however many rounds
+    there were. Their steps that would be made again later than that stay useful.
+    """
+
+    def __init__(self, header: JournalHeader) -> None:
+        self._node = header.node
+        self._clock = header.clock
+        self.history = History(header.config)
+        self._past_s: dict[Part, float] = {}
+        """Of rounds that are forgotten; so are their interruptions."""
+        self._past: list[Interruption] = []
+
+    def feed(self, step: Step) -> None:
+        if not isinstance(step, Gap):
+            self.history.feed(self._node, self.time_of(step.at), step)
+
+    def time_of(self, at: float) -> float:
+        """A moment of the node's own clock, on that of the history."""
+        return self._clock.wall + (at - self._clock.at)
+
+    def age_s(self, now: float) -> float:
+        """How long ago the first step was taken."""
+        start = self.history.start
+        return 0.0 if start is None else max(0.0, self.time_of(now) - start)
+
+    def running_s(self, now: float) -> float:
+        """How long ago the last of the present round's workers came to exist."""
+        last = self.history.current
+        since = self._clock.wall if last is None else last.started or last.announced
+        return self.time_of(now) - since
+
+    def step_age_s(self, now: float) -> float | None:
+        """How long ago the furthest step of the present round was made."""
+        last = self.history.current
+        if last is None or last.last_stepped is None:
+            return None
+        return max(0.0, self.time_of(now) - last.last_stepped)
+
+    def book(self, now: float) -> TimeLedger:
+        """The time ledger up to this moment of the node's own clock.
+
+        Its segments are those of the last rounds.
+        """
+        from holdfast.observe.goodput import ledger
+
+        until, rounds = self.time_of(now), self.history.rounds
+        if len(rounds) > ROUNDS_MOST:
+            first = rounds[-ROUNDS_KEPT]
+            known = ledger(self.history, until).interruptions
+            self._past += [one for one in known if one.round < first.number]
+            del self._past[:-INTERRUPTIONS_KEPT]
+            self._past_s = self._with_past(ledger(self.history, first.announced))
+            self.history.forget_before(first.announced)
+        recent = ledger(self.history, until)
+        interruptions = (*self._past, *recent.interruptions)
+        return replace(recent, parts_s=self._with_past(recent), interruptions=interruptions)
+
+    def _with_past(self, book: TimeLedger) -> dict[Part, float]:
+        return {part: self._past_s.get(part, 0.0) + s for part, s in book.parts_s.items()}

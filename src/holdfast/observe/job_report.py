@@ -3,14 +3,14 @@
 `holdfast report` shows it as text, JSON or a page; each of these is a view of `JobReport`.
 
 Rules
-1. Durations are counted on each node's own clock, which nobody sets; nodes are put beside each
-   other as their story is (`observe.merged_story`).
+1. Durations are counted on each node's own clock from its journal's first line, so that a clock
+   that is set meanwhile bends none; clocks that were wrong are moved as in `merged_story`.
 2. Facts that are missing in the journals are named (`unknowns`), not filled in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,10 +18,10 @@ from msgspec.structs import replace
 from holdfast.observe.causes import JournalRead
 from holdfast.observe.goodput import Segment, TimeLedger, ledger
 from holdfast.observe.history import History, NodeHistory, NodeRun, RoundSpan
-from holdfast.observe.journal import ClockPair, ClockRead, Gap, JournalHeader, Step
+from holdfast.observe.journal import ClockPair, Gap, JournalHeader
 from holdfast.observe.merged_story import ToldStory, tell
 from holdfast.observe.report import headline
-from holdfast.observe.story import StoryEvent, started
+from holdfast.observe.story import StoryEvent
 
 
 class NodeReport(Struct, frozen=True):
@@ -62,19 +62,7 @@ class JobReport(Struct, frozen=True):
 def report(journals: Sequence[JournalRead], running_at: float | None = None) -> JobReport:
     """Make the report. At least one journal; `running_at` is now, if the job still runs."""
     story = tell(journals)
-    clocks = {header.node: _clock(header, steps, story) for header, steps in journals}
-    lines = sorted(
-        (
-            (clocks[header.node].time_of(step.at), header.node, step)
-            for header, steps in journals
-            for step in steps
-            if not isinstance(step, Gap)
-        ),
-        key=lambda line: (line[0], line[1], line[2].seq),
-    )
-    history = History(journals[0][0].config)
-    for at, node, step in lines:
-        history.feed(node, at, step)
+    history = _history(journals, story.moved_s)
     nodes = tuple(_node(header, history, story.names[header.node]) for header, _ in journals)
     if history.outcome is None:
         _end_with_the_last_node(history, len(journals))
@@ -96,6 +84,23 @@ def report(journals: Sequence[JournalRead], running_at: float | None = None) -> 
         is_running,
         tuple(_unknowns(journals, story, history, nodes, is_running)),
     )
+
+
+def _history(journals: Sequence[JournalRead], moved_s: Mapping[str, float]) -> History:
+    """Of all nodes, in the order of time (rule 1)."""
+    lines = []
+    for header, steps in journals:
+        by_s = moved_s.get(header.node, 0.0)
+        clock = ClockPair(header.clock.at, header.clock.wall + by_s)
+        lines += [
+            (clock.time_of(step.at), header.node, step)
+            for step in steps
+            if not isinstance(step, Gap)
+        ]
+    history = History(journals[0][0].config)
+    for at, node, step in sorted(lines, key=lambda line: (line[0], line[1], line[2].seq)):
+        history.feed(node, at, step)
+    return history
 
 
 def _end_with_the_last_node(history: History, nodes: int) -> None:
@@ -130,23 +135,10 @@ def segment_at(book: TimeLedger, moment: float) -> Segment | None:
     return next((one for one in book.segments if one.start <= moment < one.end), None)
 
 
-def _clock(header: JournalHeader, steps: Sequence[Step], story: ToldStory) -> ClockPair:
-    """One pair for the whole journal, so that a clock that was set does not bend durations."""
-    moved_s = story.moved_s.get(header.node, 0.0)
-    if header.clock is not None:
-        return ClockPair(header.clock.at, header.clock.wall + moved_s)
-    for step in steps:
-        if isinstance(step, ClockRead):
-            return ClockPair(step.at, step.wall + moved_s)
-    first = next((step.at for step in steps if not isinstance(step, Gap)), 0.0)
-    return ClockPair(first, started(header) + moved_s)
-
-
 def _node(header: JournalHeader, history: History, name: str) -> NodeReport:
     known = history.nodes.get(header.node)
     if known is None:  # A journal without a line.
-        begin = header.clock.wall if header.clock is not None else started(header)
-        known = NodeHistory(begin, begin)
+        known = NodeHistory(header.clock.wall, header.clock.wall)
     runs = tuple(NodeRun(one.round, one.start, min(one.end, known.end)) for one in known.runs)
     return NodeReport(header.node, name, known.start, known.end, runs, known.has_finished)
 
@@ -183,8 +175,6 @@ def _unknowns(
     missing = sum(step.missing for _, steps in journals for step in steps if isinstance(step, Gap))
     if missing:
         found.append(f"{missing} lines are gone, because a journal had become too long")
-    if any(header.clock is None for header, _ in journals):
-        found.append("an old journal has no clocks in it: its times are right to the second")
     for node, by_s in story.moved_s.items():
         where = "behind" if by_s > 0 else "ahead of"
         found.append(

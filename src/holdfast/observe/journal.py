@@ -2,8 +2,8 @@
 
 The first line describes the job. Every further line is one step of one of the three state
 machines of the core: the event that went in, and the effects that came out. Feeding the
-events to fresh machines gives the same effects again (`replay`), so a journal is both the
-story of a job and a proof of how it was decided.
+events to fresh machines gives the same effects again (`tools/journals/replay.py`), so a journal is
+both the story of a job and a proof of how it was decided.
 
 Schema (one object a line):
 
@@ -43,43 +43,26 @@ Rules
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
-from holdfast.core import coordinator
-from holdfast.core import node as agent
-from holdfast.core.coordinator import Beginning, Coordinator, begin
+from holdfast.core import node_io as happened
+from holdfast.core.coordinator import Beginning, Coordinator
 from holdfast.core.coordinator_io import CoordinatorEffect, CoordinatorEvent, Heard
-from holdfast.core.features.of_node import new_node
-from holdfast.core.node import UNANSWERED, NodeState, Timer
-from holdfast.core.node_io import (
-    NodeEffect,
-    NodeEvent,
-    NodeTimerFired,
-    Report,
-    SetDeadlines,
-    StepReported,
-    Told,
-    WakeNode,
-)
+from holdfast.core.node import Timer
 from holdfast.core.policy.config import JobConfig
+from holdfast.core.protocol import messages as said
 from holdfast.core.protocol.errors import UsageError
-from holdfast.core.protocol.messages import (
-    Heartbeat,
-    HeartbeatAnswered,
-    NodeGreeted,
-    WorkersProgressed,
-)
 from holdfast.core.protocol.model import Term
 from holdfast.observe.journal_file import LIMIT_BYTES, JournalFile, later_parts
 
 SCHEMA = 4
-READABLE_SCHEMAS = (1, 2, 3, 4)
-"""The first had no clocks: its steps can be put in time to the second. All had other names."""
+OLD_SCHEMAS = (2, 3)
+"""They are still read: some names were others (`old_journals`)."""
 APART_S = 0.001
 QUIET_LEAST_S = 10.0
 QUIET_SHARE = 0.05
@@ -116,7 +99,7 @@ class JournalHeader(msgspec.Struct, frozen=True):
     host: str
     started: str
     config: JobConfig
-    clock: ClockPair | None = None
+    clock: ClockPair
 
 
 class _Schema(msgspec.Struct, frozen=True):
@@ -130,8 +113,8 @@ class NodeStep(msgspec.Struct, frozen=True, tag="agent", tag_field="machine"):
 
     seq: int
     at: float
-    event: NodeEvent
-    effects: list[NodeEffect]
+    event: happened.NodeEvent
+    effects: list[happened.NodeEffect]
 
 
 class CoordinatorStep(msgspec.Struct, frozen=True, tag="coordinator", tag_field="machine"):
@@ -191,6 +174,7 @@ class Gap(msgspec.Struct, frozen=True, tag="gap", tag_field="machine"):
 
 WrittenStep = NodeStep | CoordinatorStep | CoordinatorBegan | ElectionStep | ClockRead | AgentFailed
 Step = WrittenStep | Gap
+QuietKind = Literal["heartbeat", "agent's progress", "coordinator's progress"]
 Do = Callable[[Callable[[], str | None], Callable[[str], None], int], None]
 """Runs work that may wait for a disk, after all earlier work: the work, the callback for a
 problem, and how many bytes are held for it."""
@@ -232,44 +216,52 @@ class Journal:
         self._do = do
         self.problem = ""
         self._written = 0
-        self._written_at = self._clock.at if self._clock is not None else 0.0
+        self._written_at = self._clock.at
         self._stepping_round = 0
         self._furthest = (0, 0)
         """The round and the step last reported to the coordinator."""
-        self._quiet: list[NodeStep | CoordinatorStep] = []
-        """Lines that are written unless a later one makes them needless."""
+        self._quiet: list[tuple[QuietKind, int, NodeStep | CoordinatorStep]] = []
+        """Lines that are written unless a later one makes them needless: kind, number, line."""
         self._term: Term | None = None
         self._encoder = msgspec.json.Encoder()
         self._file = JournalFile(path, limit_bytes) if path is not None else None
         self._write(msgspec.structs.replace(header, config=_without_secrets(header.config)))
 
-    def agent(self, at: float, event: NodeEvent, effects: list[NodeEffect]) -> None:
+    def agent(
+        self, at: float, event: happened.NodeEvent, effects: list[happened.NodeEffect]
+    ) -> None:
         step = NodeStep(0, at, event, effects)
         self._tell(step)
-        if isinstance(event, StepReported) and event.round <= self._stepping_round:
-            if effects:
-                self._keep_progress(step)
-            return
-        if self._is_quiet(step):
-            self._keep(step)
-            return
-        if isinstance(event, StepReported):
-            self._stepping_round = event.round  # The first of its round: others do not come here.
-        self._add(step)
+        match event:
+            case happened.StepReported(round=number) if number <= self._stepping_round:
+                if effects:
+                    self._keep(step, "agent's progress", needless_before=1)
+            case happened.Told(message=said.HeartbeatAnswered(number=number), term=term) if (
+                self._is_term_known(term) and _only(effects, happened.SetDeadlines)
+            ):
+                self._keep(step, "heartbeat", number, needless_before=number)
+            case happened.NodeTimerFired(name=Timer.HEARTBEAT) if sent_number(step) and _only(
+                effects, happened.Report | happened.WakeNode
+            ):
+                self._keep(step, "heartbeat", sent_number(step) or 0)
+            case _:
+                if isinstance(event, happened.StepReported):
+                    self._stepping_round = event.round
+                self._add(step)
 
     def coordinator(
         self, at: float, event: CoordinatorEvent, effects: list[CoordinatorEffect]
     ) -> None:
         step = CoordinatorStep(0, at, event, effects)
         self._tell(step)
-        if isinstance(event, Heard) and isinstance(event.message, WorkersProgressed):
-            reached = (event.message.round, event.message.step)
-            if not effects and reached > self._furthest:
-                self._furthest = reached
-                self._keep_progress(step)
-            if not effects:
-                return
-        self._add(step)
+        match event:
+            case Heard(message=said.WorkersProgressed() as message) if not effects:
+                reached = (message.round, message.step)
+                if reached > self._furthest:
+                    self._furthest = reached
+                    self._keep(step, "coordinator's progress", needless_before=1)
+            case _:
+                self._add(step)
 
     def began(self, at: float, beginning: Beginning) -> None:
         """This node is the coordinator from now on."""
@@ -300,8 +292,7 @@ class Journal:
     def keep_up(self, at: float) -> float:
         """Write both clocks down, if the last line is old; return when that may be due again."""
         assert self._clocks is not None, "there is no clock to be written down"
-        age_s = at - self.header.clock.at if self.header.clock is not None else 0.0
-        due = self._written_at + max(QUIET_LEAST_S, QUIET_SHARE * age_s)
+        due = self._written_at + max(QUIET_LEAST_S, QUIET_SHARE * (at - self.header.clock.at))
         if at < due:
             return due
         self._write_quiet()
@@ -334,7 +325,7 @@ class Journal:
         if self._clocks is None:
             return
         now, last = self._clocks(), self._clock
-        if last is not None and abs(last.time_of(now.at) - now.wall) <= APART_S:
+        if abs(last.time_of(now.at) - now.wall) <= APART_S:
             return
         self._note_clocks(at, now)
 
@@ -344,28 +335,25 @@ class Journal:
         self._written, self._written_at = self._written + 1, at
         self._write(ClockRead(self._written, at, self._clock.wall))
 
-    def _is_quiet(self, step: NodeStep) -> bool:
-        """Whether a step is a heartbeat, or its answer, without any other effect."""
-        event = step.event
-        if isinstance(event, Told) and isinstance(event.message, HeartbeatAnswered):
-            known, self._term = self._term, event.term
-            return known == event.term and _only(step.effects, SetDeadlines)
-        return heartbeat_number(step) is not None and _only(step.effects, Report | WakeNode)
+    def _is_term_known(self, term: Term) -> bool:
+        """Whether the last answer to a heartbeat had it too."""
+        known, self._term = self._term, term
+        return known == term
 
-    def _keep(self, step: NodeStep) -> None:
-        """An answer makes all earlier heartbeats needless, and their answers."""
-        answered = _answered_number(step)
-        if answered is not None:
-            self._quiet = [one for one in self._quiet if _number(one, answered) >= answered]
-        self._quiet.append(step)
-
-    def _keep_progress(self, step: NodeStep | CoordinatorStep) -> None:
-        """A later step makes the earlier ones of the same machine needless."""
-        self._quiet = [one for one in self._quiet if not _is_progress(one, type(step))]
-        self._quiet.append(step)
+    def _keep(
+        self,
+        step: NodeStep | CoordinatorStep,
+        kind: QuietKind,
+        number: int = 0,
+        *,
+        needless_before: int = 0,
+    ) -> None:
+        """Keep a line for later; it makes those of its kind with a lower number needless."""
+        self._quiet = [one for one in self._quiet if one[0] != kind or one[1] >= needless_before]
+        self._quiet.append((kind, number, step))
 
     def _write_quiet(self) -> None:
-        for step in self._quiet:
+        for _, _, step in self._quiet:
             self._written += 1
             self._write(msgspec.structs.replace(step, seq=self._written))
         self._quiet.clear()
@@ -407,42 +395,17 @@ def _is_news(event: object) -> bool:
     return type(event).__name__ in NOTEWORTHY_EVENTS
 
 
-def heartbeat_number(step: NodeStep) -> int | None:
-    """The number of the heartbeat that a timer had the agent send, if that is what it did."""
-    if step.event != NodeTimerFired(Timer.HEARTBEAT):
-        return None
-    return _sent_number(step)
-
-
-def _sent_number(step: NodeStep) -> int | None:
+def sent_number(step: NodeStep) -> int | None:
     """The number of the heartbeat that the agent sent, by itself or with its greeting."""
     for effect in step.effects:
-        if isinstance(effect, Report) and isinstance(effect.message, Heartbeat):
+        if isinstance(effect, happened.Report) and isinstance(effect.message, said.Heartbeat):
             return effect.message.number
-        if isinstance(effect, Report) and isinstance(effect.message, NodeGreeted):
+        if isinstance(effect, happened.Report) and isinstance(effect.message, said.NodeGreeted):
             return effect.message.heartbeat or None
     return None
 
 
-def _answered_number(step: NodeStep) -> int | None:
-    event = step.event
-    if isinstance(event, Told) and isinstance(event.message, HeartbeatAnswered):
-        return event.message.number
-    return None
-
-
-def _number(step: NodeStep | CoordinatorStep, otherwise: int) -> int:
-    """The number of a heartbeat, or of the one that was answered, if it is about one."""
-    if isinstance(step, CoordinatorStep) or isinstance(step.event, StepReported):
-        return otherwise
-    return heartbeat_number(step) or _answered_number(step) or 0
-
-
-def _is_progress(step: NodeStep | CoordinatorStep, kind: type) -> bool:
-    return type(step) is kind and isinstance(step.event, StepReported | Heard)
-
-
-def _only(effects: list[NodeEffect], kinds: object) -> bool:
+def _only(effects: list[happened.NodeEffect], kinds: object) -> bool:
     return all(isinstance(effect, kinds) for effect in effects)  # type: ignore[arg-type]
 
 
@@ -468,20 +431,14 @@ def read(path: Path) -> tuple[JournalHeader, list[Step]]:
 
     Raises `UsageError` for a file that is none, is damaged, or is of another schema.
     """
-    parts = [path, *later_parts(path)]
-    return read_parts(str(path), (part.read_bytes() for part in parts))
-
-
-def read_parts(name: str, parts: Iterable[bytes]) -> tuple[JournalHeader, list[Step]]:
-    """The same for the content of its files, in order; `name` is for messages."""
     steps: list[Step] = []
     header: JournalHeader | None = None
     decoder: msgspec.json.Decoder[Step] = msgspec.json.Decoder(Step)
-    for number, data in enumerate(parts, 1):
-        lines = data.split(b"\n")
+    for number, file in enumerate([path, *later_parts(path)], 1):
+        lines = file.read_bytes().split(b"\n")
         if header is None:
-            header = _header(name, lines[0])
-        part = name if number == 1 else f"part {number} of {name}"
+            header = _header(str(path), lines[0])
+        part = str(path) if number == 1 else f"part {number} of {path}"
         found = _steps(decoder, header.schema, part, lines)
         expected = steps[-1].seq + 1 if steps else 1
         if number > 1 and found and found[0].seq > expected:
@@ -494,7 +451,7 @@ def read_parts(name: str, parts: Iterable[bytes]) -> tuple[JournalHeader, list[S
 def _header(name: str, line: bytes) -> JournalHeader:
     try:
         schema = msgspec.json.decode(line, type=_Schema).schema
-        if schema in READABLE_SCHEMAS:
+        if schema in (*OLD_SCHEMAS, SCHEMA):
             present = _in_present_names(line, schema)
             return msgspec.json.decode(present or b"", type=JournalHeader)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -528,72 +485,3 @@ def _steps(
                 f"line {number} of {name} is damaged", "get the file from its machine again"
             ) from None
     return found
-
-
-MACHINES: dict[type, Literal["agent", "coordinator", "election"]] = {
-    NodeStep: "agent",
-    CoordinatorStep: "coordinator",
-    ElectionStep: "election",
-}
-
-
-class Divergence(msgspec.Struct, frozen=True):
-    """A step that the core would decide differently today."""
-
-    seq: int
-    machine: Literal["agent", "coordinator", "election"]
-    recorded: str
-    replayed: str
-
-
-def replay(header: JournalHeader, steps: list[Step]) -> Iterator[Divergence]:
-    """Feed the recorded events to fresh machines; yield every difference, up to a gap."""
-    agent_state = new_node(header.config, header.node, header.host)
-    coordinator_state = begin(header.config)
-    for step in steps:
-        recorded: list[Any] = []
-        decided: list[Any] = []
-        match step:
-            case ClockRead() | AgentFailed():
-                pass
-            case Gap():
-                return  # The state of the machines after it is not known.
-            case CoordinatorBegan():
-                coordinator_state = step.beginning.state(header.config, step.at)
-            case NodeStep():
-                _skip_heartbeats(agent_state, step)
-                recorded, decided = step.effects, agent.step(agent_state, step.event, step.at)
-            case CoordinatorStep():
-                recorded = step.effects
-                decided = coordinator.step(coordinator_state, step.event, step.at)
-            case ElectionStep():
-                recorded, decided = _elect_again(step)
-        if decided != recorded:
-            yield Divergence(step.seq, MACHINES[type(step)], repr(recorded), repr(decided))
-
-
-def _elect_again(step: ElectionStep) -> tuple[list[Any], list[Any]]:
-    """The election's decision at that step, then and today."""
-    from holdfast.core import election
-    from holdfast.core.election import ElectionEffect, ElectionEvent, ElectionState
-
-    if step.before is None:
-        return [], []  # Of an older schema.
-    before = msgspec.convert(step.before, ElectionState)
-    (event,) = msgspec.convert([step.event], list[ElectionEvent])
-    recorded = msgspec.convert(step.effects, list[ElectionEffect])
-    return recorded, list(election.step(before, event, step.at))
-
-
-def _skip_heartbeats(state: NodeState, step: NodeStep) -> None:
-    """Those that were answered and followed by others are not in the journal.
-
-    Nor is the answer to one that is, if it came after a step that made us write it: where the
-    agent sent another, nothing that old was unanswered.
-    """
-    number, lease = _sent_number(step), state.link.lease
-    if number is None or lease is None:
-        return
-    lease.number = number - 1
-    oldest = step.at - UNANSWERED * lease.terms.heartbeat_s
-    lease.sent = {each: sent_at for each, sent_at in lease.sent.items() if sent_at > oldest}

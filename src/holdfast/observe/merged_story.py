@@ -1,35 +1,36 @@
-"""The stories of several nodes, merged into one.
+"""The story of a job from the journals of several nodes.
 
 Rules
-1. A cause comes before its effect, as far as the journals show causes
-   (`observe.causes`). Otherwise the clocks of the hosts decide.
+1. A cause comes before its effect, as far as the journals show causes (`observe.causes`).
+   Otherwise the clocks of the hosts decide.
 2. A host whose clock contradicts that is moved: by half of the difference between its two ways to
    the coordinator's host, as far as both are known. All times are then on the coordinator's clock.
-3. An event that several nodes tell (the end of a round) is told once, by the first. Of a recovery
-   the last node counts: the others waited for it.
+3. The steps of all nodes, in that order, are followed by one `Storyteller`: an event that several
+   nodes tell is told once, by the first.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from heapq import heapify, heappop, heappush
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.observe.causes import JournalRead, StepId, causes
-from holdfast.observe.journal import CoordinatorStep, Step
-from holdfast.observe.story import Key, StoryEvent, Storyteller
+from holdfast.observe.journal import ClockPair, ClockRead, CoordinatorStep, Gap, JournalHeader, Step
+from holdfast.observe.story import StoryEvent, Storyteller
 
-INFINITE = float("inf")
 CLOCKS_AGREE_S = 0.002
 """A contradiction this small may be due to when each of them read its clock."""
-
-
 MISTAKEN_S = 0.05
 """Once clocks are put right, what is later than its effect by more than this did not cause it:
-messages that were said twice are paired by their order, which a loss can shift."""
+messages that were sent twice are paired by their order, which a loss can shift."""
+AFTER_ITS_CAUSE_S = 1e-6
+PASSES_MOST = 100
+"""Mistaken pairs can form a circle, in which no order has an end."""
+Causes = Mapping[StepId, StepId | None]
+Times = dict[StepId, float]
 
 
 class ToldStory(Struct, frozen=True):
@@ -42,49 +43,60 @@ class ToldStory(Struct, frozen=True):
     """The last name of each node whose journal is given."""
 
 
-class _ToldLine(Struct, frozen=True):
-    """One step of one journal, in time, with its events."""
-
-    id: StepId
-    at: float
-    events: tuple[StoryEvent, ...]
-
-
 def tell(journals: Iterable[JournalRead]) -> ToldStory:
-    """The story of one job by all given journals."""
+    """The story of one job by all given journals; at least one."""
     known = list(journals)
-    tellers = {header.node: Storyteller(header) for header, _ in known}
-    lines = {
-        header.node: _lines(tellers[header.node], header.node, steps) for header, steps in known
-    }
-    names = {node: teller.name_of(node) for node, teller in tellers.items()}
-    because = causes(known) if len(known) > 1 else {}
-    moved = _moved(lines, because, _coordinator(known))
+    because = causes(known)
+    times = {line: at for header, steps in known for line, at in _times(header, steps)}
+    moved = _moved(times, because, _coordinator(known))
+    times = {line: at + moved.get(line.node, 0.0) for line, at in times.items()}
+    times = _after_their_causes(known, times, because)
+    lines = [(StepId(header.node, step.seq), step) for header, steps in known for step in steps]
+    teller = Storyteller(*(header for header, _ in known))
     told = [
+        event
+        for line, step in sorted(lines, key=lambda line: times[line[0]])
+        for event in teller.feed(step, line.node, times[line])
+    ]
+    names = {header.node: teller.name_of(header.node) for header, _ in known}
+    ids = {StepId(event.by, event.seq) for event in told}
+    events = (
         replace(
             event,
-            at=round(event.at + moved.get(line.id.node, 0.0), 3),
+            at=round(event.at + moved.get(event.by, 0.0), 3),
             host=names.get(event.node, event.host),
+            cause=_told_cause(event, because, ids),
         )
-        for line in _in_order(lines, because, moved)
-        for event in line.events
-    ]
-    told = _once(told)
-    because = because or causes(known)
-    return ToldStory(tuple(_with_causes(told, because)), moved, names)
+        for event in told
+    )
+    return ToldStory(tuple(events), moved, names)
 
 
-def _lines(teller: Storyteller, node: str, steps: Sequence[Step]) -> list[_ToldLine]:
-    lines = []
+def _told_cause(event: StoryEvent, because: Causes, told: set[StepId]) -> str:
+    """The nearest line with an event on the way back, as `node:line`."""
+    seen: set[StepId] = set()
+    at = because.get(StepId(event.by, event.seq))
+    while at is not None and at not in seen:
+        if at in told:
+            return f"{at.node}:{at.seq}"
+        seen.add(at)
+        at = because.get(at)
+    return ""
+
+
+# Clocks.
+
+
+def _times(header: JournalHeader, steps: Sequence[Step]) -> Iterable[tuple[StepId, float]]:
+    """As its events have them: by the last clock before each line."""
+    clock = header.clock
+    at = clock.wall
     for step in steps:
-        events = tuple(teller.feed(step))
-        lines.append(_ToldLine(StepId(node, step.seq), _time(teller, step), events))
-    return lines
-
-
-def _time(teller: Storyteller, step: Step) -> float:
-    at = getattr(step, "at", None)
-    return teller.time_of(at) if at is not None else 0.0
+        if isinstance(step, ClockRead):
+            clock = ClockPair(step.at, step.wall)
+        if not isinstance(step, Gap):
+            at = clock.time_of(step.at)
+        yield StepId(header.node, step.seq), at
 
 
 def _coordinator(journals: Sequence[JournalRead]) -> str:
@@ -96,20 +108,14 @@ def _coordinator(journals: Sequence[JournalRead]) -> str:
     return max(counted, key=lambda node: counted[node], default="")
 
 
-# Clocks.
-
-
-def _moved(
-    lines: dict[str, list[_ToldLine]], because: dict[StepId, StepId | None], centre: str
-) -> dict[str, float]:
+def _moved(times: Times, because: Causes, centre: str) -> dict[str, float]:
     """The nodes whose times contradict causes, and the correction of each (rule 2)."""
-    at = {line.id: line.at for of_node in lines.values() for line in of_node}
     there: defaultdict[str, list[float]] = defaultdict(list)
     back: defaultdict[str, list[float]] = defaultdict(list)
     for line, cause in because.items():
-        if cause is None or cause not in at or line.node == cause.node:
+        if cause is None or cause not in times or line.node == cause.node:
             continue
-        took = at[line] - at[cause]
+        took = times[line] - times[cause]
         if cause.node == centre:
             there[line.node].append(took)
         elif line.node == centre:
@@ -121,7 +127,7 @@ def _moved(
 def _wrong_by(there: list[float], back: list[float]) -> float:
     """How far a clock is ahead, by how long messages seem to have taken both ways.
 
-    By the middle one of each, since a few pairs may be wrong: a message that was said twice.
+    By the middle one of each, since a few pairs may be wrong: a message that was sent twice.
     """
     onward, homeward = _middle(there), _middle(back)
     if min(onward or 0.0, homeward or 0.0) >= -CLOCKS_AGREE_S:
@@ -135,84 +141,19 @@ def _middle(durations: list[float]) -> float | None:
     return sorted(durations)[len(durations) // 2] if durations else None
 
 
-# Order.
-
-
-def _in_order(
-    lines: dict[str, list[_ToldLine]],
-    because: dict[StepId, StepId | None],
-    moved: dict[str, float],
-) -> list[_ToldLine]:
-    """All lines, each after those before it in its journal and after its cause (rule 1)."""
-    ordered: list[_ToldLine] = []
-    done: set[StepId] = set()
-    at = {line.id: line.at + moved.get(node, 0.0) for node in lines for line in lines[node]}
-    places = dict.fromkeys(lines, 0)
-    waiting: defaultdict[StepId, list[str]] = defaultdict(list)
-    free: list[tuple[float, str]] = []
-
-    def offer(node: str) -> None:
-        """The next line of this journal may be told, or waits for its cause."""
-        if places[node] == len(lines[node]):
-            return
-        line = lines[node][places[node]]
-        cause = because.get(line.id)
-        is_known = cause is not None and at.get(cause, INFINITE) <= at[line.id] + MISTAKEN_S
-        if cause is not None and is_known and cause not in done:
-            waiting[cause].append(node)
-        else:
-            heappush(free, (at[line.id], node))
-
-    for node in lines:
-        offer(node)
-    while free or waiting:
-        if not free:  # Two journals that wait for each other: one of the causes is none.
-            free = [(at[lines[n][places[n]].id], n) for each in waiting.values() for n in each]
-            heapify(free)
-            waiting.clear()
-        _, node = heappop(free)
-        line = lines[node][places[node]]
-        ordered.append(line)
-        done.add(line.id)
-        places[node] += 1
-        offer(node)
-        for other in waiting.pop(line.id, ()):
-            offer(other)
-    return ordered
-
-
-def _once(events: Sequence[StoryEvent]) -> list[StoryEvent]:
-    """Events of several nodes, each told once by the first (rule 3)."""
-    tellers: dict[Key, str] = {}
-    slowest: dict[int, float] = {}
-    for event in events:
-        if event.kind == "recovered":
-            took = sum(event.parts_s.values())
-            slowest[event.round] = max(took, slowest.get(event.round, 0.0))
-    kept = []
-    for event in events:
-        if event.kind == "recovered":
-            if sum(event.parts_s.values()) < slowest.get(event.round, 0.0):
-                continue
-            slowest[event.round] = INFINITE
-        elif tellers.setdefault(event.key, event.by) != event.by:
-            continue
-        kept.append(event)
-    return kept
-
-
-def _with_causes(
-    events: Sequence[StoryEvent], because: dict[StepId, StepId | None]
-) -> list[StoryEvent]:
-    """Each event with its cause: the nearest told event on the way back."""
-    told = Counter(StepId(event.by, event.seq) for event in events)
-    found = []
-    for event in events:
-        seen: set[StepId] = set()
-        at = because.get(StepId(event.by, event.seq))
-        while at is not None and at not in told and at not in seen:
-            seen.add(at)
-            at = because.get(at)
-        is_told = at is not None and at in told
-        found.append(replace(event, cause=f"{at.node}:{at.seq}" if at and is_told else ""))
-    return found
+def _after_their_causes(journals: Sequence[JournalRead], times: Times, because: Causes) -> Times:
+    """The times, put later where a line is not after its cause and its journal's last one."""
+    later = dict(times)
+    for _ in range(PASSES_MOST):
+        before = dict(later)
+        for header, steps in journals:
+            latest = 0.0
+            for step in steps:
+                line = StepId(header.node, step.seq)
+                cause = because.get(line)
+                if cause in times and times[cause] <= times[line] + MISTAKEN_S:
+                    latest = max(latest, later[cause] + AFTER_ITS_CAUSE_S)
+                latest = later[line] = max(latest, later[line])
+        if later == before:
+            break
+    return later

@@ -7,7 +7,7 @@ Rules
    all nodes together, never each.
 3. Only facts that are over by the time of a scrape are counted here: rounds, ends of workers,
    recoveries, how the time was spent. All of it is read from the node's history
-   (`observe.live_history`).
+   (`observe.history`).
 4. How the time was spent is what `observe.goodput` says of that history. It is the job's, not a
    node's: only the coordinator's node exports it, so that no board averages less exact
    values. Steps that were done again were not useful after all: its parts are no counters.
@@ -16,7 +16,7 @@ Rules
 from __future__ import annotations
 
 from holdfast.observe.exposition import Histogram, Metric, Samples
-from holdfast.observe.live_history import LiveHistory
+from holdfast.observe.history import LiveHistory
 
 RECOVERY_BOUNDS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 LAG_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
@@ -76,7 +76,7 @@ COORDINATOR_METRICS: tuple[Metric, ...] = (
            "Where the job's time went, as holdfast report has it, since this agent was started.",
            ("part",)),
     Metric("holdfast_goodput_ratio", "gauge",
-           "The useful part of that time, from 0 to 1."),
+           "The useful part of the time since this agent was started, from 0 to 1."),
     Metric("holdfast_coordinator_rounds_total", "counter",
            "Rounds that this coordinator has formed."),
     Metric("holdfast_coordinator_round_ends_total", "counter",
@@ -104,51 +104,39 @@ COORDINATOR_METRICS: tuple[Metric, ...] = (
 METRICS = NODE_METRICS + COORDINATOR_METRICS
 
 
-class JobCounts:
-    """Facts that are over by the time of a scrape, from the node's history."""
+def node_samples(live: LiveHistory) -> Samples:
+    """This node's metrics of what is over."""
+    history = live.history
+    phases = {name: Histogram(RECOVERY_BOUNDS_S) for name in RECOVERY_PHASES}
+    whole = Histogram(RECOVERY_BOUNDS_S)
+    for one in history.recoveries:
+        whole.observe(one.total_s)
+        for name, seconds in one.parts_s.items():
+            phases[name.replace(" ", "_")].observe(seconds)
+    return {
+        "holdfast_rounds_total": {(): history.formed},
+        "holdfast_stragglers_total": {(): history.stragglers},
+        "holdfast_worker_exits_total": {(name,): n for name, n in history.exits.items()},
+        "holdfast_recovery_seconds": {(): whole},
+        "holdfast_recovery_phase_seconds": {(name,): one for name, one in phases.items()},
+    }
 
-    def __init__(self, live: LiveHistory) -> None:
-        self._live = live
-        self._observed = 0
-        """How many recoveries are in the histograms."""
-        self._recovery = Histogram(RECOVERY_BOUNDS_S)
-        self._phases = {name: Histogram(RECOVERY_BOUNDS_S) for name in RECOVERY_PHASES}
 
-    def _observe(self) -> None:
-        found = self._live.history.recoveries
-        for one in found[self._observed :]:
-            self._recovery.observe(one.total_s)
-            for name, seconds in one.parts_s.items():
-                self._phases[name.replace(" ", "_")].observe(seconds)
-        self._observed = len(found)
-
-    def samples(self) -> Samples:
-        """This node's metrics so far."""
-        self._observe()
-        history = self._live.history
-        return {
-            "holdfast_rounds_total": {(): history.formed},
-            "holdfast_stragglers_total": {(): history.stragglers},
-            "holdfast_worker_exits_total": {(name,): n for name, n in history.exits.items()},
-            "holdfast_recovery_seconds": {(): self._recovery},
-            "holdfast_recovery_phase_seconds": {(name,): h for name, h in self._phases.items()},
-        }
-
-    def of_the_job(self, now: float) -> Samples:
-        """For the coordinator's node, which knows most; now is on the node's own clock."""
-        parts_s = self._live.book(now).parts_s
-        total_s = sum(parts_s.values())
-        history, age_s = self._live.history, self._live.step_age_s(now)
-        known = {
-            "holdfast_coordinator_step_age_seconds": age_s if history.is_running else None,
-            "holdfast_coordinator_steps_per_second": history.pace or None,
-        }
-        return {
-            **{name: {(): value} for name, value in known.items() if value is not None},
-            "holdfast_coordinator_stalled": {(): history.is_stalled},
-            "holdfast_coordinator_hangs_total": {(): history.hangs},
-            "holdfast_time_seconds": {
-                (part.replace(" ", "_"),): seconds for part, seconds in parts_s.items()
-            },
-            "holdfast_goodput_ratio": {(): parts_s["useful"] / total_s if total_s else 0.0},
-        }
+def job_samples(live: LiveHistory, now: float) -> Samples:
+    """For the coordinator's node, which knows most; now is on the node's own clock."""
+    parts_s = live.book(now).parts_s
+    total_s = sum(parts_s.values())
+    history, age_s = live.history, live.step_age_s(now)
+    known = {
+        "holdfast_coordinator_step_age_seconds": age_s if history.is_running else None,
+        "holdfast_coordinator_steps_per_second": history.pace or None,
+    }
+    return {
+        **{name: {(): value} for name, value in known.items() if value is not None},
+        "holdfast_coordinator_stalled": {(): history.is_stalled},
+        "holdfast_coordinator_hangs_total": {(): history.hangs},
+        "holdfast_time_seconds": {
+            (part.replace(" ", "_"),): seconds for part, seconds in parts_s.items()
+        },
+        "holdfast_goodput_ratio": {(): parts_s["useful"] / total_s if total_s else 0.0},
+    }

@@ -16,6 +16,7 @@ from holdfast.observe.goodput import PARTS, Interruption, TimeLedger
 from holdfast.observe.history import EndedBy
 from holdfast.observe.job_report import JobReport
 from holdfast.observe.story import Kind, StoryEvent
+from holdfast.observe.summary import counted
 
 FIRST_SHOWN, LAST_SHOWN = 30, 50
 BAR_WIDTH = 24
@@ -64,9 +65,8 @@ def _headline(report: JobReport) -> list[str]:
     where = f"on {hosts[0]}" if len(report.nodes) == 1 else f"on {len(report.nodes)} nodes"
     took = duration(report.end - report.start)
     how = report.outcome or ("it is running" if report.is_running else "the end is not known")
-    again = report.restarts
-    counted = "" if not again else f", after {again} restart{'s' if again > 1 else ''}"
-    when = f"{moment(report.start, date=True)} to {moment(report.end)} ({took}{counted})"
+    again = f", after {counted(report.restarts, 'restart')}" if report.restarts else ""
+    when = f"{moment(report.start, date=True)} to {moment(report.end)} ({took}{again})"
     return [f"{report.job} {where}, {when}", how]
 
 
@@ -171,8 +171,7 @@ def _interruptions(shown: Sequence[Interruption], all_of_them: bool) -> Iterator
         cost = duration(one.total_s)
         yield f"  {moment(one.at)}  {kind}, {followed}, cost {cost}: {one.reason}"
         parts = ", ".join(f"{part} {duration(took)}" for part, took in one.parts_s.items() if took)
-        lost = one.steps_lost
-        steps = f"; {lost} step{'s' if lost != 1 else ''} made again" if lost else ""
+        steps = f"; {counted(one.steps_lost, 'step')} made again" if one.steps_lost else ""
         if parts:
             yield f"                {parts}{steps}"
 

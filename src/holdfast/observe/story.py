@@ -3,20 +3,19 @@
 Every view (the live line, `--json`, `holdfast report`, the dashboard, metrics) shows these.
 
 Rules
-1. A `Storyteller` follows the steps of one node, as they are taken or as a journal has them. Each
-   step gives no, one or several events. It decides nothing and knows no more than the steps say.
+1. A `Storyteller` follows the steps of a node as they are taken, or those of all nodes as journals
+   have them (`observe.merged_story`). Each step gives no, one or several events. It decides
+   nothing and knows no more than the steps say.
 2. The words are those of the console wherever it says something. Elsewhere they
    are one plain sentence. A line of the console of no known kind is `said`.
-3. An event that both machines of one node tell (a round's end: the coordinator decides, the agent
-   is told) is one event: `StoryEvent.key` is the same, and the first one counts. Several nodes'
-   stories are merged by the same rule (`observe.merged_story`).
-4. `at` is the time for people, in seconds since 1970, to the millisecond. A journal without
-   clocks is in time to the second.
+3. An event that several machines tell (a round's end: the coordinator decides, the agents are told)
+   is one event: `StoryEvent.key` is the same, and the first one counts.
+4. `at` is the time for people, in seconds since 1970, to the millisecond.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -27,7 +26,7 @@ from holdfast.core.membership import NodeGone, NodeHeardAgain, NodeSuspected
 from holdfast.core.policy import root_cause
 from holdfast.core.protocol import messages as said
 from holdfast.core.protocol.bounds import clean
-from holdfast.core.protocol.model import Assignment, Failure, NodeInfo, Outcome
+from holdfast.core.protocol.model import Failure, NodeInfo, Outcome
 from holdfast.core.protocol.naming import host_of
 from holdfast.observe.history import EndedBy, History, Recovery
 from holdfast.observe.journal import (
@@ -43,39 +42,15 @@ from holdfast.observe.journal import (
     Step,
 )
 from holdfast.observe.report import headline
+from holdfast.observe.summary import counted
 
 Kind = Literal[
-    "node_started",
-    "node_joined",
-    "node_left",
-    "node_suspected",
-    "node_back",
-    "node_lost",
-    "contact_lost",
-    "contact_back",
-    "coordinator",
-    "takeover",
-    "imported",
-    "waiting",
-    "standby",
-    "round_formed",
-    "first_step",
-    "worker_failed",
-    "straggler",
-    "hang",
-    "moving_again",
-    "drain",
-    "save",
-    "round_ended",
-    "lease_ended",
-    "decision",
-    "recovered",
-    "workers_done",
-    "job_finished",
-    "summary",
-    "gap",
-    "said",
-]
+    "node_started", "node_joined", "node_left", "node_suspected", "node_back", "node_lost",
+    "contact_lost", "contact_back", "coordinator", "takeover", "imported", "waiting", "standby",
+    "round_formed", "first_step", "worker_failed", "straggler", "hang", "moving_again", "drain",
+    "save", "round_ended", "lease_ended", "decision", "recovered", "workers_done", "job_finished",
+    "summary", "gap", "said",
+]  # fmt: skip
 """All kinds of events. Views may rely on it: a new one is a change of the format."""
 Decision = Literal["", "restart", "re-form", "give up"]
 Key = tuple[Kind, int, str, int | None, str]
@@ -143,35 +118,40 @@ OF_THE_JOB = ("round_formed", "round_ended", "first_step", "save", "job_finished
 AGAIN = ("said", "gap", "contact_lost", "contact_back", "node_joined", "node_started", "hang",
          "moving_again", "straggler", "standby", "node_suspected", "node_back", "node_lost",
          "waiting")  # fmt: skip
-"""Told each time: it may happen twice in one round."""
+"""Told each time by the node that told it first: it may happen twice in one round."""
 
 
 class Storyteller:
-    """Follows the steps of one node."""
+    """Follows the steps of one node, or of several in the order of their times."""
 
-    def __init__(self, header: JournalHeader) -> None:
+    def __init__(self, header: JournalHeader, *more: JournalHeader) -> None:
+        self._headers = {one.node: one for one in (header, *more)}
         self._header = header
-        self._clock = header.clock
-        self._names = {header.node: header.host}
+        """That of the node whose step is told."""
+        self._clocks = {one.node: one.clock for one in (header, *more)}
+        self._names = {one.node: one.host for one in (header, *more)}
         self._present: dict[str, None] = {}
-        self._told: dict[Key, None] = {}
+        self._told: dict[Key, str] = {}
+        """Each event's first teller."""
         self._known_round = 0
-        """The round that this node's coordinator began with."""
+        """The round that the coordinator began with."""
         self.history = History(header.config)
         """As of the step before the present one."""
 
-    def feed(self, step: Step) -> list[StoryEvent]:
-        """Take the next step; return its events, in order."""
+    def feed(self, step: Step, node: str = "", at: float | None = None) -> list[StoryEvent]:
+        """Take the next step of that node, or of the only one; return its events, in order.
+
+        `at` is the time of the step among several nodes, in place of that on the node's own clock.
+        """
+        self._header = self._headers[node] if node else self._header
+        node = self._header.node
         if isinstance(step, Gap):
             return [self._gap(step)]
         if isinstance(step, ClockRead):
-            self._clock = ClockPair(step.at, step.wall)
-            return []
-        if self._clock is None:
-            self._clock = ClockPair(step.at, started(self._header))
+            self._clocks[node] = ClockPair(step.at, step.wall)
         events = list(self._events(step))
         count = len(self.history.recoveries)
-        self.history.feed(self._header.node, step.at, step)
+        self.history.feed(node, step.at if at is None else at, step)
         events += [self._recovered(step, one) for one in self.history.recoveries[count:]]
         return [event for event in events if self._is_news(event)]
 
@@ -180,37 +160,34 @@ class Storyteller:
         last = self.history.current
         return max(self._known_round, last.number if last is not None else 0)
 
-    def time_of(self, at: float) -> float:
-        """A moment on the node's own clock, for people."""
-        return self._clock.time_of(at) if self._clock is not None else started(self._header)
-
     def name_of(self, node: str) -> str:
         """A node's name in sentences."""
         return self._names.get(node) or host_of(node)
 
     def _is_news(self, event: StoryEvent) -> bool:
-        if event.kind in AGAIN:
-            return True
         if event.key in self._told:
-            return False
-        self._told[event.key] = None
+            return event.kind in AGAIN and self._told[event.key] == event.by
+        self._told[event.key] = event.by
         if event.kind == "round_formed":
             old = event.round - OF_ROUNDS_KEPT
-            self._told = {key: None for key in self._told if key[1] > old or not key[1]}
+            self._told = {k: by for k, by in self._told.items() if k[1] > old or not k[1]}
         return True
 
     def _event(self, step: Step, kind: Kind, words: str, **fields: Any) -> StoryEvent:
-        at = 0.0 if isinstance(step, Gap) else step.at
         node = fields.get("node", "")
         host = self.name_of(node) if node else ""
         words, reason = clean(words), clean(fields.pop("reason", ""))
         fields = {"round": self._round, "host": host, "reason": reason, **fields}
-        return StoryEvent(self.time_of(at), kind, words, self._header.node, step.seq, **fields)
+        return StoryEvent(self._time_of(step), kind, words, self._header.node, step.seq, **fields)
+
+    def _time_of(self, step: Step) -> float:
+        """For people; of a gap, when the clock was last read."""
+        clock = self._clocks[self._header.node]
+        return round(clock.wall, 3) if isinstance(step, Gap) else clock.time_of(step.at)
 
     def _gap(self, step: Gap) -> StoryEvent:
         words = f"{step.missing} lines of this journal are gone: it had become too long"
-        at = self._clock.wall if self._clock is not None else started(self._header)
-        return StoryEvent(round(at, 3), "gap", words, self._header.node, step.seq)
+        return StoryEvent(self._time_of(step), "gap", words, self._header.node, step.seq)
 
     def _events(self, step: Step) -> Iterator[StoryEvent]:
         match step:
@@ -235,8 +212,8 @@ class Storyteller:
         told = list(self._of_agent_event(step, texts))
         yield from told
         kind = SAYING.get(type(step.event if message is None else message), "said")
-        for text in [] if told else texts:
-            yield self._event(step, kind, text, node=own)
+        if not told or isinstance(step.event, happened.NodeStarted | happened.ZygoteReady):
+            yield from (self._event(step, kind, text, node=own) for text in texts)
 
     def _recovered(self, step: Step, one: Recovery) -> StoryEvent:
         words = f"round {one.to_round}: {one.in_words()}"
@@ -244,25 +221,22 @@ class Storyteller:
         return self._event(step, "recovered", words, node=self._header.node, **fields)
 
     def _of_agent_event(self, step: NodeStep, texts: list[str]) -> Iterator[StoryEvent]:
-        own, event = self._header.node, step.event
-        match event:
+        own = self._header.node
+        match step.event:
             case happened.NodeStarted():
                 yield self._event(step, "node_started", f"started on {self._header.host}", node=own)
-                for text in texts:
-                    yield self._event(step, "said", text, node=own)
             case happened.ZygoteReady(preloaded=modules, took_s=took_s, beside=False) if modules:
-                what = "1 module" if len(modules) == 1 else f"{len(modules)} modules"
+                what = counted(len(modules), "module")
                 words = f"{what} imported once for all workers of this node, in {took_s:.1f} s"
                 yield self._event(step, "imported", words, node=own)
-                for text in texts:
-                    yield self._event(step, "said", text, node=own)
-            case happened.WorkerExited():
+            case happened.WorkerExited() as event if event.round == self._round:
                 yield from self._worker_ended(step, event)
-            case happened.StepReported(round=number, step=reached) if number == self._round:
-                words = f"round {number}: the first step was {reached}"
-                yield self._event(step, "first_step", words, node=own)
+            case happened.StepReported(round=number, step=reached):
+                yield from self._stepped(step, own, number, reached)
+            case happened.Told(message=said.Welcomed(name=name)) if name:
+                self._names[own] = name
             case happened.Told(message=message):
-                yield from self._of_word(step, message, texts)
+                yield from self._of_both(step, message, texts)
         for effect in step.effects:
             match effect:
                 case happened.Finish(outcome=outcome) if self._header.config.max_nodes == 1:
@@ -272,15 +246,12 @@ class Storyteller:
 
     def _worker_ended(self, step: NodeStep, event: happened.WorkerExited) -> Iterator[StoryEvent]:
         own = self._header.node
-        if event.round != self._round:
-            return
-        rank = self.history.rank_of(own, event.local_rank)
         if not event.status.succeeded and not self.history.is_stopping(own):
             failure = Failure(
                 node=own,
                 host=self.name_of(own),
                 local_rank=event.local_rank,
-                rank=rank,
+                rank=self.history.rank_of(own, event.local_rank),
                 role=self._header.config.role,
                 pid=event.pid,
                 status=event.status,
@@ -294,37 +265,30 @@ class Storyteller:
             words = f"all workers of {self.name_of(own)} have succeeded"
             yield self._event(step, "workers_done", words, node=own)
 
-    def _of_word(
-        self, step: NodeStep, message: said.ToNode, texts: list[str]
+    # Events that both tell.
+
+    def _of_both(
+        self, step: Step, message: said.ToNode, texts: Sequence[str] = ()
     ) -> Iterator[StoryEvent]:
-        own = self._header.node
+        """A message to nodes, as the coordinator sends it or a node gets it."""
         match message:
-            case said.Welcomed(name=name) if name:
-                self._names[own] = name
             case said.RunRound(assignment=assignment):
-                if any(isinstance(one, happened.StartWorkers) for one in step.effects):
-                    yield self._formed(step, assignment)
-            case said.StopRound(round=number) if number == self._round:
-                yield self._stopped(step, message, texts)
+                size, after = counted(assignment.world_size, "rank"), assignment.restart_count
+                where = f" on {assignment.group_size} nodes" if assignment.group_size > 1 else ""
+                again = f", after {counted(after, 'restart')}" if after else ""
+                words = f"round {assignment.round} begins: {size}{where}{again}"
+                yield self._event(step, "round_formed", words, round=assignment.round)
+            case said.StopRound(round=number, reason=reason) if number == self._round:
+                words = texts[0] if texts else f"round {number} ends: {reason}"
+                fields = {"round": number, "reason": reason, "ended_by": message.kind or ""}
+                yield self._event(step, "round_ended", words, **fields)
             case said.CloseJob(outcome=outcome):
                 yield self._finished(step, outcome)
 
-    # Events that both tell.
-
-    def _formed(self, step: Step, assignment: Assignment) -> StoryEvent:
-        nodes, ranks = assignment.group_size, assignment.world_size
-        size = "1 rank" if ranks == 1 else f"{ranks} ranks"
-        where = f" on {nodes} nodes" if nodes > 1 else ""
-        after = assignment.restart_count
-        again = f", after {after} restart{'s' if after > 1 else ''}" if after else ""
-        words = f"round {assignment.round} begins: {size}{where}{again}"
-        return self._event(step, "round_formed", words, round=assignment.round)
-
-    def _stopped(self, step: Step, message: said.StopRound, texts: list[str]) -> StoryEvent:
-        words = f"round {message.round} ends: {message.reason}"
-        by = message.kind or ""
-        fields = {"round": message.round, "reason": message.reason, "ended_by": by}
-        return self._event(step, "round_ended", texts[0] if texts else words, **fields)
+    def _stepped(self, step: Step, node: str, number: int, reached: int) -> Iterator[StoryEvent]:
+        if number == self._round:
+            words = f"round {number}: the first step was {reached}"
+            yield self._event(step, "first_step", words, node=node)
 
     def _finished(self, step: Step, outcome: Outcome) -> StoryEvent:
         return self._event(step, "job_finished", headline(outcome), reason=outcome.reason)
@@ -393,9 +357,8 @@ class Storyteller:
                     yield self._about(step, "node_left", node, "has left", reason)
             case said.NodeDraining(reason=reason) if self._header.config.max_nodes > 1:
                 yield self._about(step, "drain", node, "is leaving", reason)
-            case said.WorkersProgressed(round=number, step=reached) if number == self._round:
-                words = f"round {number}: the first step was {reached}"
-                yield self._event(step, "first_step", words, node=node)
+            case said.WorkersProgressed(round=number, step=reached):
+                yield from self._stepped(step, node, number, reached)
 
     def _welcome(self, step: CoordinatorStep, node: str, info: NodeInfo) -> None:
         names = [
@@ -416,7 +379,7 @@ class Storyteller:
 
     def _decided(self, step: CoordinatorStep) -> Iterator[StoryEvent]:
         """The coordinator's messages to nodes, once however many there are, and to the user."""
-        seen: set[type] = set()
+        own, seen = self._header.node, set[type]()
         for effect in step.effects:
             match effect:
                 case decided.Tell(node=node, message=said.StandBy(reason=reason)):
@@ -426,43 +389,33 @@ class Storyteller:
                     seen.add(type(message))
                     yield from self._tells(step, message)
                 case decided.Write(ledger=ledger) if ledger.outcome is not None:
-                    outcome = ledger.outcome
-                    if outcome.verdict in ("failed", "not_formed"):
-                        words = f"giving up: {outcome.reason}"
-                        fields = {"reason": outcome.reason, "decision": "give up"}
-                        yield self._event(step, "decision", words, **fields)
-                case decided.Explain(text=text, topic=topic):
-                    yield self._explained(step, text, topic)
+                    if ledger.outcome.verdict in ("failed", "not_formed"):
+                        reason = ledger.outcome.reason
+                        fields = {"reason": reason, "decision": "give up"}
+                        yield self._event(step, "decision", f"giving up: {reason}", **fields)
+                case decided.Explain(text=text, topic="waiting"):
+                    yield self._event(step, "waiting", text)
+                case decided.Explain(text=text, topic=topic) if topic:
+                    yield self._event(step, "decision", text, reason=text, decision=topic)
+                case decided.Explain(text=text):
+                    yield self._event(step, "said", text)
                 case decided.Resign(reason=reason):
-                    words = f"{self.name_of(self._header.node)} hands over: {reason}"
-                    yield self._event(step, "said", words, node=self._header.node)
+                    words = f"{self.name_of(own)} hands over: {reason}"
+                    yield self._event(step, "said", words, node=own)
 
     def _tells(self, step: CoordinatorStep, message: said.ToNode) -> Iterator[StoryEvent]:
         match message:
-            case said.RunRound(assignment=assignment):
-                yield self._formed(step, assignment)
-            case said.StopRound():
-                yield self._stopped(step, message, [])
             case said.SaveNow(step=int(at), leaves=False):
                 yield self._event(step, "said", f"all workers save at step {at:,}")
-            case said.SaveNow(reason=reason, within_s=within_s, leaves=False):
-                words = f"{reason}, within {round(within_s, 1):g} s"
-                yield self._event(step, "save", words, reason=reason)
-            case said.SaveNow(reason=reason, within_s=within_s):
-                words = f"{reason}; all workers are asked to save, within {round(within_s, 1):g} s"
+            case said.SaveNow(reason=reason, within_s=within_s, leaves=leaves):
+                asked = "; all workers are asked to save" if leaves else ""
+                words = f"{reason}{asked}, within {round(within_s, 1):g} s"
                 yield self._event(step, "save", words, reason=reason)
             case said.TellHang(round=number):
                 words = f"the job hangs: no worker of round {number} moves"
                 yield self._event(step, "hang", words)
-            case said.CloseJob(outcome=outcome):
-                yield self._finished(step, outcome)
-
-    def _explained(self, step: CoordinatorStep, text: str, topic: decided.Topic) -> StoryEvent:
-        if topic == "waiting":
-            return self._event(step, "waiting", text)
-        if topic:
-            return self._event(step, "decision", text, reason=text, decision=topic)
-        return self._event(step, "said", text)
+            case _:
+                yield from self._of_both(step, message)
 
     def _about(self, step: Step, kind: Kind, node: str, what: str, reason: str) -> StoryEvent:
         name = self.name_of(node)
@@ -479,13 +432,3 @@ class Storyteller:
             elif fields["type"] == "StepDown":
                 words = f"{self.name_of(own)} is no longer the coordinator: {fields['reason']}"
                 yield self._event(step, "said", words, node=own)
-
-
-def started(header: JournalHeader) -> float:
-    """When the job started, to the second; 0 where a journal does not say."""
-    from datetime import datetime  # Only for journals that have no clocks in them.
-
-    try:
-        return datetime.strptime(header.started, "%Y-%m-%dT%H:%M:%S%z").timestamp()
-    except ValueError:
-        return 0.0

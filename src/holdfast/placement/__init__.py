@@ -8,8 +8,8 @@ Rules
   Nothing here asks the network, the clock, or a program of the scheduler, which containers do not
   have.
 - `schedulers.detect` is the one way in. It returns a `Placement`, a `PlacementRefusal`, or nothing.
-- One module is one scheduler; those that need no thought are rows of a table (`by_variables`). A
-  module is imported only where one of its scheduler's variables is set.
+- One function reads one scheduler; those that need no thought are rows of a table
+  (`services.ROWS`). A module is imported only where a variable of one of its schedulers is set.
 - `scheduler_variables` knows which variables describe the scheduler's own ranks: workers must not
   see them.
 

@@ -38,8 +38,8 @@ class Placement(Struct, frozen=True, kw_only=True):
     """The scheduler's name, as people say it."""
     where: str
     """Scheduler, job and step: what a sentence about it begins with."""
-    nodes: tuple[int, int] | None = None
-    """The least and the greatest number; None where only the user knows."""
+    nodes: int | None = None
+    """Their number; None where only the user knows."""
     rank: int | None = None
     """This node's place among them."""
     workers: int | None = None
@@ -56,12 +56,11 @@ class Placement(Struct, frozen=True, kw_only=True):
     at_a_loss: str = ""
     """What the scheduler does to an elastic job that loses a node, if it spoils it, and how to tell
     it not to."""
-    own_host: str = ""
-    """The scheduler's name for this machine, for rank 0 to tell the others."""
-    has_pmi: bool = False
-    """Whether a process manager passes on what rank 0 tells it, where `host` is not known."""
+    host_for_pmi: str = ""
+    """This machine's name, for rank 0 to tell the others through a process manager where `host` is
+    not known; empty where there is no such manager."""
     cannot_meet: PlacementRefusal | None = None
-    """The refusal to give where the nodes need a place to meet, and none is known."""
+    """The refusal to give where the nodes need a place to meet, and `host` is not known."""
 
 
 class PlacementRefusal(Struct, frozen=True):
@@ -99,7 +98,7 @@ class Circumstances(Struct, frozen=True):
         return int(text)
 
     def needed(self, name: str, *, least: int = 0) -> int:
-        """The same of a variable that has to be there."""
+        """The number that a variable is, which has to be there. Raises `UsageError`."""
         number = self.number(name, least=least)
         if number is None:
             raise contradiction(f"{name} is missing")

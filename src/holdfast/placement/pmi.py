@@ -13,7 +13,6 @@ Rules
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Mapping
 from typing import TextIO
@@ -34,29 +33,17 @@ class PmiJob(Struct, frozen=True):
 
 def exchange_host(variables: Mapping[str, str], rank: int, own_host: str) -> PmiJob | None:
     """Tell the others, if this is rank 0, and hear where it is; None if there is nobody to ask."""
-    manager = _connection_to_manager(variables)
-    if manager is None:
-        return None
     try:
-        with manager, manager.makefile("rw", encoding="utf-8", newline="\n") as lines:
+        number = int(variables.get("PMI_FD", ""))
+        # A duplicate: closing it leaves the process's own open.
+        with (
+            socket.fromfd(number, socket.AF_UNIX, socket.SOCK_STREAM) as manager,
+            manager.makefile("rw", encoding="utf-8", newline="\n") as lines,
+        ):
+            manager.settimeout(WAIT_S)
             return _exchange(lines, rank, own_host)
     except (OSError, LookupError, ValueError):
         return None
-
-
-def _connection_to_manager(variables: Mapping[str, str]) -> socket.socket | None:
-    """A line of our own to it: who closes that one leaves the manager's."""
-    try:
-        line = os.dup(int(variables.get("PMI_FD", "")))
-    except (ValueError, OSError):
-        return None
-    try:
-        manager = socket.socket(fileno=line)
-    except OSError:
-        os.close(line)
-        return None
-    manager.settimeout(WAIT_S)
-    return manager
 
 
 def _exchange(lines: TextIO, rank: int, own_host: str) -> PmiJob:

@@ -8,7 +8,7 @@ Rules
 - What a library is known to take for a process's own rank, for the number of processes, or for the
   way to its peers is removed.
 - What describes the job (its id, its nodes, its account) stays: scripts name checkpoints by it.
-- What describes a node and misleads no library stays.
+- What describes a node and misleads no library stays. (docs/guides/schedulers.md lists these.)
 - Nothing is rewritten. Holdfast's own variables say who a worker is; the scheduler's words for it
   would be wrong again in the next round, when ranks have moved.
 """
@@ -18,13 +18,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
-
-
-class Untouched(Struct, frozen=True):
-    """Variables that workers keep, and why."""
-
-    names: str
-    reason: str
 
 
 class Removed(Struct, frozen=True):
@@ -108,11 +101,6 @@ REMOVED: tuple[Removed, ...] = (
         "number the ranks of other starters: MVAPICH, HPE MPT and PALS, ALPS, Flux",
     ),
     Removed(
-        "jsrun",
-        ("JSM_*",),
-        "number the tasks of jsrun; Lightning forms a world from them",
-    ),
-    Removed(
         "LSF, PBS",
         ("LSF_PM_TASKID", "PBS_TASKNUM", "PBS_NODENUM", "PBS_VNODENUM"),
         "number the tasks of blaunch and pbsdsh, which are the agents",
@@ -121,26 +109,6 @@ REMOVED: tuple[Removed, ...] = (
         "Kubernetes",
         ("JOB_COMPLETION_INDEX",),
         "is the pod's number; JAX takes it for the process's",
-    ),
-)
-
-KEPT: tuple[Untouched, ...] = (
-    Untouched(
-        "SLURM_JOB_*, SLURM_ARRAY_*, SLURM_RESTART_COUNT, SLURM_NNODES, SLURM_NODELIST",
-        "describe the job, and scripts name checkpoints and logs by them",
-    ),
-    Untouched(
-        "SLURM_CPUS_ON_NODE, SLURM_GPUS_ON_NODE, SLURMD_NODENAME, SLURM_LAUNCH_NODE_IPADDR",
-        "describe the node",
-    ),
-    Untouched(
-        "PMIX_PREFIX, PMIX_MCA_*, OMPI_MCA_btl and the like, I_MPI_*, MPIR_CVAR_*",
-        "are settings, and say where a library is",
-    ),
-    Untouched("PBS_JOBID, PBS_NODEFILE, LSB_*", "describe the job"),
-    Untouched(
-        "SM_*, AWS_BATCH_*, SKYPILOT_*, DSTACK_*, LWS_*",
-        "describe job and node, and no library that we know of forms a world from them",
     ),
 )
 

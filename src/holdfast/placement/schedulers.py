@@ -17,51 +17,50 @@ if TYPE_CHECKING:
 OWN_WORKER = "HOLDFAST_ROUND"
 """In every worker of ours. What it starts was placed by us, whatever else placed us."""
 
-SCHEDULERS: tuple[tuple[str, str], ...] = (
-    ("OMPI_COMM_WORLD_SIZE", "open_mpi"),
-    ("PMI_SIZE", "hydra"),
-    ("JSM_NAMESPACE_SIZE", "jsrun"),
-    ("SLURM_JOB_ID", "slurm"),
-    ("PBS_JOBID", "pbs"),
-    ("LSB_JOBID", "lsf"),
-    ("SKYPILOT_NUM_NODES", "by_variables"),
-    ("DSTACK_NODES_NUM", "by_variables"),
-    ("SM_HOSTS", "sagemaker"),
-    ("SM_HOST_COUNT", "sagemaker"),
-    ("AWS_BATCH_JOB_NUM_NODES", "aws_batch"),
-    ("LWS_LEADER_ADDRESS", "by_variables"),
-    ("PET_MASTER_ADDR", "kubeflow"),
-    ("PET_RDZV_ENDPOINT", "kubeflow"),
-    ("JOB_COMPLETION_INDEX", "indexed_job"),
+SCHEDULERS: tuple[tuple[str, str, str], ...] = (
+    ("OMPI_COMM_WORLD_SIZE", "Open MPI", "mpi.open_mpi"),
+    ("PMI_SIZE", "MPI (hydra)", "mpi.hydra"),
+    ("SLURM_JOB_ID", "Slurm", "slurm.slurm"),
+    ("PBS_JOBID", "PBS", "batch_systems.pbs"),
+    ("LSB_JOBID", "LSF", "batch_systems.lsf"),
+    ("SKYPILOT_NUM_NODES", "SkyPilot", "services.by_variables"),
+    ("DSTACK_NODES_NUM", "dstack", "services.by_variables"),
+    ("SM_HOSTS", "SageMaker", "services.sagemaker"),
+    ("AWS_BATCH_JOB_NUM_NODES", "AWS Batch", "services.aws_batch"),
+    ("LWS_LEADER_ADDRESS", "LeaderWorkerSet", "services.by_variables"),
+    ("PET_MASTER_ADDR", "Kubeflow Trainer", "services.kubeflow"),
+    ("PET_RDZV_ENDPOINT", "Kubeflow PyTorchJob", "services.kubeflow"),
+    ("JOB_COMPLETION_INDEX", "Kubernetes Job", "services.indexed_job"),
 )
-"""A variable, and the module that knows what it means."""
+"""A variable, the scheduler that sets it, and the module and function that know what it means."""
 
 
 def detect(variables: Mapping[str, str], read: Reader) -> Placement | PlacementRefusal | None:
     """The placement by a scheduler; a refusal, if that cannot work; or None, if there is none."""
     if variables.get(OWN_WORKER):
         return None
-    for sign, module in SCHEDULERS:
+    for sign, scheduler, reader in SCHEDULERS:
         if variables.get(sign):
-            found = _ask(module, variables, read)
+            found = _ask(scheduler, reader, variables, read)
             if found is not None:
                 return found
     return None
 
 
 def _ask(
-    name: str, variables: Mapping[str, str], read: Reader
+    scheduler: str, reader: str, variables: Mapping[str, str], read: Reader
 ) -> Placement | PlacementRefusal | None:
     from importlib import import_module
 
     from holdfast.core.protocol.errors import UsageError
     from holdfast.placement.model import Circumstances, PlacementRefusal
 
-    module = import_module(f"holdfast.placement.{name}")
+    module, _, function = reader.partition(".")
+    detect_here = getattr(import_module(f"holdfast.placement.{module}"), function)
     try:
-        found: Placement | None = module.detect(Circumstances(variables, read))
+        found: Placement | None = detect_here(Circumstances(variables, read))
     except UsageError as error:
-        return PlacementRefusal(module.NAME, error.message, error.hint)
+        return PlacementRefusal(scheduler, error.message, error.hint)
     return found
 
 

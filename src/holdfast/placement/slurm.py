@@ -29,14 +29,11 @@ from holdfast.placement.model import (
 )
 from holdfast.placement.node_lists import expand
 
-NAME = "Slurm"
-ARRAY = "Slurm array"
-"""Of one-node jobs: each element ends for itself, and can be queued again for itself."""
 _NOT_BY_SRUN = 0xFFFFFFF0
 """Steps from here on are Slurm's own: batch scripts, interactive shells, prologues."""
 
 
-def detect(circumstances: Circumstances) -> Placement | None:
+def slurm(circumstances: Circumstances) -> Placement | None:
     """Where Slurm placed this node. Raises `UsageError` for what cannot work."""
     job = circumstances.number("SLURM_JOB_ID", most=NUMBER_MOST) or 0
     step = circumstances.number("SLURM_STEP_ID", most=NUMBER_MOST)
@@ -51,38 +48,29 @@ def detect(circumstances: Circumstances) -> Placement | None:
             f"{_srun(circumstances, count, 'srun --overlap')} (or --nnodes 1, for this node alone)",
         )
     restarts = circumstances.number("SLURM_RESTART_COUNT") or 0
-    sources = {
-        "nodes": "SLURM_STEP_NUM_NODES",
-        "rank": "SLURM_NODEID",
-        "endpoint": "the first of SLURM_STEP_NODELIST, port from SLURM_JOB_ID and SLURM_STEP_ID",
-        "run_id": "SLURM_JOB_ID, SLURM_STEP_ID and SLURM_RESTART_COUNT",
-    }
-    workers = _workers(circumstances, sources)
-    host = _first_node(circumstances, rank, count, sources)
+    workers, workers_source = _workers(circumstances)
+    host, source = _first_node(circumstances, rank, count)
+    # Each element of an array ends for itself, and can be queued again for itself.
     is_element = count == 1 and circumstances.text("SLURM_ARRAY_TASK_ID")
     return Placement(
-        scheduler=ARRAY if is_element else NAME,
+        scheduler="Slurm array" if is_element else "Slurm",
         where=f"{where}, restart {restarts}" if restarts else where,
-        nodes=(count, count),
+        nodes=count,
         rank=rank,
         workers=workers,
         host=host,
         port=port_of_numbers(job, step),
         is_host=rank == 0,
         run_id=f"slurm-{job}.{step}.{restarts}",
-        sources=sources,
-        cannot_meet=None if host else _unknown(circumstances, rank),
+        sources={
+            "nodes": "SLURM_STEP_NUM_NODES",
+            "rank": "SLURM_NODEID",
+            "workers": workers_source,
+            "endpoint": f"the first of {source}, port from SLURM_JOB_ID and SLURM_STEP_ID",
+            "run_id": "SLURM_JOB_ID, SLURM_STEP_ID and SLURM_RESTART_COUNT",
+        },
+        cannot_meet=_order_unknown(circumstances, rank),
     )
-
-
-def tasks_per_node(text: str) -> list[int]:
-    """`2(x3),1` is 2, 2, 2, 1: as far as it can be read."""
-    counts: list[int] = []
-    for part in text.split(","):
-        matched = re.fullmatch(r"(\d{1,6})(?:\(x(\d{1,6})\))?", part.strip())
-        if matched:
-            counts += [int(matched[1])] * int(matched[2] or 1)
-    return counts
 
 
 def _without_step(circumstances: Circumstances, job: int) -> Placement:
@@ -94,11 +82,14 @@ def _without_step(circumstances: Circumstances, job: int) -> Placement:
             "so it runs on one of them only",
             f"{_srun(circumstances, count)} (or --nnodes 1, for this node alone)",
         )
-    sources = {"nodes": "SLURM_JOB_NUM_NODES"}
-    workers = _workers(circumstances, sources)
-    where = f"Slurm job {job}"
+    workers, workers_source = _workers(circumstances)
     return Placement(
-        scheduler=NAME, where=where, nodes=(1, 1), rank=0, workers=workers, sources=sources
+        scheduler="Slurm",
+        where=f"Slurm job {job}",
+        nodes=1,
+        rank=0,
+        workers=workers,
+        sources={"nodes": "SLURM_JOB_NUM_NODES", "workers": workers_source},
     )
 
 
@@ -120,31 +111,27 @@ def _srun(circumstances: Circumstances, nodes: int, srun: str = "srun") -> str:
 
 
 def _refuse_several_tasks(circumstances: Circumstances) -> None:
-    counts = tasks_per_node(circumstances.text("SLURM_STEP_TASKS_PER_NODE"))
+    # `2(x3),1` is 2 tasks on each of three nodes, and 1 on another.
+    counts = re.findall(r"(?:^|,)(\d{1,6})", circumstances.text("SLURM_STEP_TASKS_PER_NODE"))
     place = circumstances.number("SLURM_LOCALID") or 0
-    most = max([*counts, place + 1])
+    most = max([*map(int, counts), place + 1])
     if most > 1:
         nodes = circumstances.number("SLURM_STEP_NUM_NODES", least=1) or 1
         raise several_on_a_node("srun", most, _srun(circumstances, nodes))
 
 
-def _workers(circumstances: Circumstances, sources: dict[str, str]) -> int | None:
-    """As many as there are GPUs for this step here, of which fewer may be visible."""
-    count = circumstances.number("SLURM_GPUS_ON_NODE", least=0)
-    if not count:
-        return None
-    sources["workers"] = "SLURM_GPUS_ON_NODE"
+def _workers(circumstances: Circumstances) -> tuple[int | None, str]:
+    """As many as there are GPUs for this step here, of which fewer may be visible; and what says
+    so."""
+    count = circumstances.number("SLURM_GPUS_ON_NODE") or None
     visible = [entry for entry in circumstances.text("CUDA_VISIBLE_DEVICES").split(",") if entry]
-    if visible and len(visible) < count:
-        sources["workers"] = "CUDA_VISIBLE_DEVICES"
-        return len(visible)
-    return count
+    if count and 0 < len(visible) < count:
+        return len(visible), "CUDA_VISIBLE_DEVICES"
+    return count, "SLURM_GPUS_ON_NODE"
 
 
-def _first_node(
-    circumstances: Circumstances, rank: int, count: int, sources: dict[str, str]
-) -> str:
-    """The name of node 0; empty where the list does not tell."""
+def _first_node(circumstances: Circumstances, rank: int, count: int) -> tuple[str, str]:
+    """The name of node 0, empty where the list does not tell, and the list."""
     variable = circumstances.first_set("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST")
     names = expand(circumstances.text(variable)) if variable else []
     if len(names) != count:
@@ -154,20 +141,17 @@ def _first_node(
         )
     first_group = circumstances.text("SLURM_JOB_NODELIST_HET_GROUP_0")
     if first_group and set(expand(first_group)) < set(names):
-        sources["endpoint"] = sources["endpoint"].replace(
-            variable, "SLURM_JOB_NODELIST_HET_GROUP_0"
-        )
-        return expand(first_group)[0]
+        return expand(first_group)[0], "SLURM_JOB_NODELIST_HET_GROUP_0"
     own = circumstances.text("SLURMD_NODENAME")
-    return "" if own in names and names[rank] != own else names[0]
+    return "" if own in names and names[rank] != own else names[0], variable
 
 
-def _unknown(circumstances: Circumstances, rank: int) -> PlacementRefusal:
+def _order_unknown(circumstances: Circumstances, rank: int) -> PlacementRefusal:
     """Node 0, at least, can say what the others need to know."""
     own = circumstances.text("SLURMD_NODENAME")
     host = own if rank == 0 else "HOST"
     return PlacementRefusal(
-        NAME,
+        "Slurm",
         f"this is {own}, and node {rank}, but in SLURM_STEP_NODELIST it is another: the list is in "
         "another order than the ranks, so the nodes do not know where to meet",
         f"name the host of node 0: HOLDFAST_RDZV_ENDPOINT={host}:29400 srun … {COMMAND}",

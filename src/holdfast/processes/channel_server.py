@@ -41,7 +41,7 @@ PACKETS_AT_THE_END = 1024
 """More than a socket holds: a process that has ended says nothing more."""
 BACKLOG = 1024
 ACCEPTED_AT_ONCE = 64
-"""So that who connects again and again, as any user can, does not keep others out."""
+"""So that a client that connects again and again, as any user can, does not keep others out."""
 PAUSE_S = 1.0
 SHARE_OF_ONE_PROCESS = 1 / 4
 

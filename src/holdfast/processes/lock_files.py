@@ -8,7 +8,7 @@ Rules
    elsewhere proves nothing here. Where no file can be kept, the node goes without.
 2. A file is locked before it has its name, and written in place, whole, in one go. All processes of
    the node hold the lock, until the last has ended.
-3. Who looks shares the lock with others who look, and keeps it no longer than it takes to look.
+3. A reader shares the lock with other readers, and keeps it no longer than it takes to read.
    What a file holds is believed only within its bounds (`core.protocol.bounds`).
 4. What was found to have ended is told. For what may still run the kernel is asked to say when it
    has ended, in a thread of its own: it may take for ever, and keeps nobody.
@@ -300,7 +300,7 @@ class LockKeeper:
         self._is_closed = False
 
     def open(self, job: str, node: str, marker: str, hold: Callable[[int], None]) -> None:
-        """Make the note, then look who was here. `hold` gets its descriptor, and owns that."""
+        """Make the note, then look for others. `hold` gets its descriptor, and owns that."""
 
         def on_made(own: OwnLock | None) -> None:
             if self._is_closed:
@@ -333,7 +333,7 @@ class LockKeeper:
             self._lane.do(partial(remove, own.folder, needless))
 
     def remove(self) -> None:
-        """The job is over: nobody will ask who was here."""
+        """Remove the notes: the job is over, and none of them will be read."""
         if self._own is not None:
             files = (self._own.file, *self._ended)
             # Among what an end waits for, as it does not for notes that are kept.

@@ -1,4 +1,4 @@
-"""How workers learn that they are to save (`core.features.saving.node`), and what they say of it.
+"""How workers learn that they are to save (`core.features.saving`), and what they say of it.
 
 The agent shows it on one page of memory for the node (`worker.draining`), which workers get as a
 descriptor and map; those that wait hear over the channel that there is news. The first byte of the

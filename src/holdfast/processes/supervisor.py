@@ -347,8 +347,6 @@ class NodeSupervisor:
         self._monitor: Monitor | None = None
         self._run_began = 0.0
         self._file_timer: FileTimer | None = None
-        self._longest_waits: dict[str, float] = {}
-        """By phase, in the rounds before."""
         self._port: ReservedPort | None = None
         self._memory = OutOfMemoryWatch()
         self._processor_sets = _processor_sets(config)
@@ -608,7 +606,6 @@ class NodeSupervisor:
             self.config.leases.heartbeat_s,
             self.config.oversight,
             self.logs.attempt(assignment.restart_count),
-            self._longest_waits,
             self._run_left_s(),
             assignment.master.port,
         )
@@ -862,7 +859,6 @@ class NodeSupervisor:
             self._output.close()
             self._output = None
         if self._monitor is not None:
-            self._longest_waits = self._monitor.longest_waits()
             self._monitor.close()
             self._monitor = None
 

@@ -8,13 +8,7 @@ Rules
    that its writer closed its register.
 3. The document outlives its writers by `keep_s` and not for ever: it is attached to a long
    lease of its last writer.
-4. All reads are linearizable.
-5. `wait_for_change` reads once, then takes one event after the other from a watch, which is kept
-   from call to call. Where that breaks, the next call reads again.
-6. Silence is not believed for long: a server that stands still keeps its connections. The register
-   asks one that answers, then, whether there was no news.
-7. Where the caller's version is newer than what is known, the events lag behind. A fresh read does
-   not lag: then it is another etcd, which counts anew.
+4. All reads are linearizable. How the document is followed is in `registers.followed`.
 
 Why the gateway, and no client library: gRPC costs an agent seven threads, 20 MB and 40 ms more
 than this, and the one asyncio client that is kept (`aetcd`) stands on it; `etcd3gw`, over the
@@ -31,9 +25,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil
 from time import monotonic
-from typing import TYPE_CHECKING
-
-from msgspec import Struct
 
 from holdfast.registers.etcd_gateway import (
     EtcdWatch,
@@ -46,15 +37,13 @@ from holdfast.registers.etcd_gateway import (
     RangeAnswer,
     TxnAnswer,
 )
+from holdfast.registers.followed import FollowedRegister, KnownDocument
 from holdfast.registers.register import (
     RegisterRefused,
     RegisterSettings,
     RegisterUnreachable,
     Token,
 )
-
-if TYPE_CHECKING:
-    from threading import Lock
 
 DEFAULT_PREFIX = "/holdfast"
 NO_REVISION = -1
@@ -63,30 +52,13 @@ PARTING_S = 0.8
 """Time that `close` may spend on revoking the lease."""
 
 
-class KnownDocument(Struct, frozen=True):
-    """The content of the register, and its version there."""
-
-    content: bytes
-    token: int
-
-
-class EtcdRegister:
+class EtcdRegister(FollowedRegister):
     """One document in etcd. For one thread at a time; `close` is for any."""
 
     def __init__(self, settings: RegisterSettings) -> None:
-        from threading import Lock
-
         folder = f"{folder_of(settings)}/"
         self._gateway = Gateway(settings)
-        self._http = self._gateway.http
-        self._in_use: Lock = Lock()
-        self._patience_s = settings.holder_ttl_s / 2
-        self._known: KnownDocument | None = None
-        """The newest that was seen here, or none."""
-        self._has_written = False
-        self._is_following = False
-        """Whether all events so far have been taken into account."""
-        self._heard_at = 0.0
+        super().__init__(settings, self._gateway.http)
         self._document, self._holder = f"{folder}document".encode(), f"{folder}holder".encode()
         # All keys that begin with the folder: "0" is the character after "/".
         self._all = {"key": folder.encode(), "range_end": f"{folder[:-1]}0".encode()}
@@ -100,13 +72,6 @@ class EtcdRegister:
         self._told_of: int | None = None
         """The token whose holder was reported as expired, so that it is not news again."""
         self._watch: EtcdWatch | None = None
-
-    def get_state(self) -> tuple[bytes, Token] | None:
-        with self._in_use:
-            self._read(self._http.deadline())
-            if not self._has_written:
-                self._http.let_go()  # A node that does not write reads rarely.
-            return self._told()
 
     def set_state(self, state: bytes, token: Token | None = None) -> tuple[bytes, Token, bool]:
         """Set it. Where the document itself is gone, `(b"", None, False)`."""
@@ -173,12 +138,9 @@ class EtcdRegister:
         self.holder_expired = self._known is not None and self._holder not in found
 
     def _told(self) -> tuple[bytes, Token] | None:
-        """The state, to be returned to the caller."""
-        if self._known is None:
-            return None
-        if self.holder_expired:
+        if self._known is not None and self.holder_expired:
             self._told_of = self._known.token
-        return self._known.content, self._known.token
+        return super()._told()
 
     # --- writing --------------------------------------------------------------------------
 
@@ -251,46 +213,7 @@ class EtcdRegister:
 
     # --- watching -------------------------------------------------------------------------
 
-    def wait_for_change(self, token: Token | None, timeout_s: float) -> tuple[bytes, Token] | None:
-        """Block for news, each told once; None when the time is over.
-
-        May take longer by one read. A lost connection raises, and the next call opens another.
-        """
-        with self._in_use:
-            is_following, self._is_following = self._is_following, False
-            try:
-                found = self._wait(token, monotonic() + timeout_s, is_following)
-                self._is_following = True
-            finally:
-                if not self._is_following:
-                    self._stop_watching()
-            return found
-
-    def _wait(
-        self, token: Token | None, deadline: float, is_following: bool
-    ) -> tuple[bytes, Token] | None:
-        if not is_following:
-            self._read(self._http.deadline())
-        if self._is_news(token, is_fresh=not is_following):
-            return self._told()
-        while (is_fresh := self._take_event(deadline)) is not None:
-            self._heard_at = monotonic()
-            if self._is_news(token, is_fresh):
-                return self._told()
-        return self._ask_after_silence(token)
-
-    def _ask_after_silence(self, token: Token | None) -> tuple[bytes, Token] | None:
-        if monotonic() - self._heard_at < self._patience_s:
-            return None
-        self._read(self._http.deadline())
-        self._heard_at = monotonic()
-        if not self._is_news(token, is_fresh=True):
-            return None
-        self._stop_watching()  # It should have told.
-        return self._told()
-
     def _take_event(self, deadline: float) -> bool | None:
-        """Take in the next event: whether all was read anew for it; None when time is over."""
         answer = self._watching().next(deadline)
         if answer is None:
             return None
@@ -303,11 +226,9 @@ class EtcdRegister:
 
     def _is_news(self, token: Token | None, is_fresh: bool) -> bool:
         """Whether the document has changed, or the holder of the caller's version has expired."""
-        if self._known is None:
-            return False
-        if self._known.token == token:
+        if self._known is not None and self._known.token == token:
             return self.holder_expired and self._told_of != token
-        return is_fresh or not isinstance(token, int) or self._known.token > token
+        return super()._is_news(token, is_fresh)
 
     def _follow(self, event: KeyEvent) -> None:
         known, pair = self._known, event.kv

@@ -1,4 +1,4 @@
-"""A client of the coordinator's store, for plain scripts and threads: every call blocks.
+"""A client of the coordinator's store, with the calls of PyTorch's stores: every call blocks.
 
 StoreError(RuntimeError)     the store cannot do it, and why
 ├── StoreTimeoutError        a key was not there in time, or the store did not answer
@@ -18,31 +18,15 @@ import os
 import select
 import socket
 import time
+import weakref
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
 from holdfast.core.protocol.model import Endpoint
-from holdfast.store.messages import (
-    Add,
-    Answer,
-    AnyRequest,
-    Append,
-    Arrive,
-    Check,
-    CompareSet,
-    CountKeys,
-    Delete,
-    Done,
-    Get,
-    NotDone,
-    Number,
-    Set,
-    Values,
-    WaitForKeys,
-    answers,
-)
+from holdfast.store import messages, sentences
 from holdfast.transport.auth import OPEN, ConnectionSecurity
 from holdfast.transport.connection import configure, words_for
 from holdfast.transport.frames import (
@@ -61,6 +45,8 @@ DEFAULT_TIMEOUT_S = 300.0
 IDLE_LINES = 4
 A = TypeVar("A")
 Value = bytes | str
+Span = timedelta | float
+"""A time: seconds, or a `timedelta`."""
 
 
 class StoreError(RuntimeError):
@@ -108,10 +94,10 @@ class StoreConnection:
             over = error.kind == "round" and error.permanent
             raise (StoreOverError if over else StoreError)(error.reason) from None
 
-    def ask(self, request: AnyRequest, deadline: float) -> Answer:
+    def ask(self, request: messages.AnyRequest, deadline: float) -> messages.Answer:
         """Send a request and return its answer; TimeoutError when it does not come in time."""
         self._send(encode(request), deadline)
-        return answers.decode(self._receive(deadline))
+        return messages.answers.decode(self._receive(deadline))
 
     def _send(self, frame: bytes, deadline: float) -> None:
         self._socket.settimeout(_remaining(deadline))
@@ -166,7 +152,7 @@ class StoreConnections:
         self._idle: list[StoreConnection] = []
         self._process = os.getpid()
 
-    def ask(self, request: AnyRequest, timeout_s: float) -> Answer:
+    def ask(self, request: messages.AnyRequest, timeout_s: float) -> messages.Answer:
         """The answer; raises StoreError, or TimeoutError when none came in time."""
         deadline = time.monotonic() + timeout_s
         line: StoreConnection | None = None
@@ -211,13 +197,13 @@ def _in_our_words(error: Exception, endpoint: Endpoint) -> Exception:
     if isinstance(error, TimeoutError):
         return error
     if isinstance(error, socket.gaierror):
-        return StoreError(f"cannot resolve {endpoint.address}")
+        return StoreError(sentences.unresolved(endpoint.address))
     if isinstance(error, OSError):
-        return StoreError(f"the store at {endpoint}: {words_for(error)}")
+        return StoreError(sentences.unreachable(endpoint, words_for(error)))
     return StoreError(str(error))
 
 
-class StoreClient:
+class CoordinatorStore:
     """One round's keys. Values go in as bytes or text and come out as bytes."""
 
     def __init__(
@@ -226,11 +212,23 @@ class StoreClient:
         job: str,
         security: ConnectionSecurity = OPEN,
         round: int = 1,
-        timeout_s: float = DEFAULT_TIMEOUT_S,
+        timeout: Span = DEFAULT_TIMEOUT_S,
     ) -> None:
         self._lines = StoreConnections(Target(endpoint, job, security, round))
-        self._timeout_s = timeout_s
-        """The default time-out of a call."""
+        self._timeout_s = seconds_of(timeout)
+        weakref.finalize(self, self._lines.close_idle)  # Agents drop the store of an old round.
+
+    @property
+    def timeout(self) -> timedelta:
+        """The time-out of a call, unless it says otherwise."""
+        return timedelta(seconds=self._timeout_s)
+
+    def set_timeout(self, timeout: Span) -> None:
+        self._timeout_s = seconds_of(timeout)
+
+    def has_extended_api(self) -> bool:
+        """Whether it has `append`, `multi_get` and `multi_set`: always."""
+        return True
 
     def set(self, key: str, value: Value) -> None:
         self.multi_set([key], [value])
@@ -241,26 +239,22 @@ class StoreClient:
 
     def add(self, key: str, value: int) -> int:
         """Add to a number, which is 0 if it is not there; the sum."""
-        return self._ask(Number, Add(key, value)).number
-
-    def _arrive(self, counter: str, size: int, key: str, value: Value) -> None:
-        """Add 1 to a number, and return when the client that reaches `size` has set the key.
-
-        Nothing more is asked after the count: the server may be gone once all were counted.
-        """
-        request = Arrive(counter, size, key, _bytes(value))
-        self._wait_for(Done, request, [key])
+        return self._ask(messages.Number, messages.Add(key, value)).number
 
     def append(self, key: str, value: Value) -> None:
-        self._ask(Number, Append(key, _bytes(value)))
+        self._ask(messages.Number, messages.Append(key, _bytes(value)))
 
-    def wait(self, keys: Sequence[str], timeout: float | None = None) -> None:
+    def wait(self, keys: Sequence[str], timeout: Span | None = None) -> None:
         """Return when all keys are there; raises `StoreTimeoutError` if they are not in time."""
-        self._wait_for(Done, WaitForKeys(tuple(keys)), keys, timeout)
+        allowed_s = self._timeout_s if timeout is None else seconds_of(timeout)
+        if allowed_s > 0:
+            self._wait_for(messages.Done, messages.WaitForKeys(tuple(keys)), keys, allowed_s)
+        elif not self.check(keys):
+            raise StoreTimeoutError(sentences.not_set(keys, allowed_s))
 
     def check(self, keys: Sequence[str]) -> bool:
         """Whether all keys exist now."""
-        return bool(self._ask(Number, Check(tuple(keys))).number)
+        return bool(self._ask(messages.Number, messages.Check(tuple(keys))).number)
 
     def compare_set(self, key: str, expected_value: Value, desired_value: Value) -> bytes:
         """Set if the value is as expected; what the key holds then.
@@ -268,26 +262,26 @@ class StoreClient:
         A key that is not there is created if nothing is expected; otherwise it stays away,
         and what was expected is returned.
         """
-        request = CompareSet(key, _bytes(expected_value), _bytes(desired_value))
-        return self._ask(Values, request).values[0]
+        request = messages.CompareSet(key, _bytes(expected_value), _bytes(desired_value))
+        return self._ask(messages.Values, request).values[0]
 
     def delete_key(self, key: str) -> bool:
         """Whether the key existed."""
-        return bool(self._ask(Number, Delete(key)).number)
+        return bool(self._ask(messages.Number, messages.Delete(key)).number)
 
     def num_keys(self) -> int:
         """The number of keys of the round."""
-        return self._ask(Number, CountKeys()).number
+        return self._ask(messages.Number, messages.CountKeys()).number
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
         """All values, as soon as all are there."""
-        return list(self._wait_for(Values, Get(tuple(keys)), keys).values)
+        return list(self._wait_for(messages.Values, messages.Get(tuple(keys)), keys).values)
 
     def multi_set(self, keys: Sequence[str], values: Sequence[Value]) -> None:
         if len(keys) != len(values):
-            raise StoreError(f"{len(keys)} keys cannot be set to {len(values)} values")
+            raise StoreError(sentences.keys_and_values_differ(len(keys), len(values)))
         pairs = tuple((k, _bytes(v)) for k, v in zip(keys, values, strict=True))
-        self._ask(Done, Set(pairs))
+        self._ask(messages.Done, messages.Set(pairs))
 
     def close(self) -> None:
         """Close what is idle; a call that goes on in another thread ends by itself."""
@@ -304,7 +298,7 @@ class StoreClient:
     def _wait_for(
         self,
         kind: type[A],
-        request: Get | WaitForKeys | Arrive,
+        request: messages.Get | messages.WaitForKeys,
         keys: Sequence[str],
         timeout_s: float | None = None,
     ) -> A:
@@ -312,25 +306,26 @@ class StoreClient:
         try:
             return _expect(kind, self._lines.ask(request, allowed_s))
         except TimeoutError:
-            named = ", ".join(keys[:5]) + (", …" if len(keys) > 5 else "")
-            words = f"{named} was not set" if len(keys) == 1 else f"not all of {named} were set"
-            raise StoreTimeoutError(f"{words} within {allowed_s:g} s") from None
+            raise StoreTimeoutError(sentences.not_set(keys, allowed_s)) from None
 
-    def _ask(self, kind: type[A], request: AnyRequest) -> A:
+    def _ask(self, kind: type[A], request: messages.AnyRequest) -> A:
         try:
             return _expect(kind, self._lines.ask(request, self._timeout_s))
         except TimeoutError:
             endpoint = self._lines.target.endpoint
-            words = f"the store at {endpoint} did not answer within {self._timeout_s:g} s"
-            raise StoreTimeoutError(words) from None
+            raise StoreTimeoutError(sentences.no_answer(endpoint, self._timeout_s)) from None
 
 
 def _expect(kind: type[A], answer: Any) -> A:
-    if isinstance(answer, NotDone):
+    if isinstance(answer, messages.NotDone):
         raise (StoreOverError if answer.is_over else StoreError)(answer.reason)
     if not isinstance(answer, kind):
-        raise StoreError(f"the store answered {type(answer).__name__} out of turn")
+        raise StoreError(sentences.unexpected_answer(type(answer).__name__))
     return answer
+
+
+def seconds_of(span: Span) -> float:
+    return span.total_seconds() if isinstance(span, timedelta) else float(span)
 
 
 def _bytes(value: Value) -> bytes:

@@ -15,25 +15,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-from holdfast.store.messages import (
-    Add,
-    Answer,
-    AnyRequest,
-    Append,
-    Arrive,
-    Check,
-    CompareSet,
-    CountKeys,
-    Delete,
-    Done,
-    Get,
-    NotDone,
-    Number,
-    Set,
-    Values,
-    WaitForKeys,
-    requests,
-)
+from holdfast.store import messages, sentences
 from holdfast.store.waiting import CannotDo, Waiter, Waiters, require_few, size_of
 from holdfast.transport.connection import FramedConnection
 from holdfast.transport.frames import FRAME_LIMIT, ProtocolError, encode
@@ -43,7 +25,7 @@ BYTES_PER_KEY = 128
 """Counted for each key beside its own and its value's length: what it costs to hold it."""
 VALUE_BYTES = FRAME_LIMIT - 4096
 KEY_BYTES = 4096
-_DONE = Done()
+_DONE = messages.Done()
 _BYTES_AROUND_VALUES = 1024
 """Overhead of a frame of values, at most, with ten bytes more for each value."""
 
@@ -70,13 +52,13 @@ class Space(Struct, eq=False):
     def put(self, key: str, value: bytes) -> None:
         """Set a key; raises `CannotDo` when there is no room for it."""
         if len(value) > VALUE_BYTES:
-            raise CannotDo(f"a value of {len(value)} bytes is above the limit of {VALUE_BYTES}")
+            raise CannotDo(sentences.too_large("value", len(value), VALUE_BYTES))
         if size_of(key) > KEY_BYTES:
-            raise CannotDo(f"a key of {size_of(key)} bytes is above the limit of {KEY_BYTES}")
+            raise CannotDo(sentences.too_large("key", size_of(key), KEY_BYTES))
         old = self.values.get(key)
         growth = len(value) - len(old) if old is not None else _cost(key, value)
         if growth > 0 and self.bytes_held + growth > SPACE_BYTES:
-            raise CannotDo(f"the store is full: {SPACE_BYTES} bytes are held")
+            raise CannotDo(sentences.store_full(SPACE_BYTES))
         self.bytes_held += growth
         self.values[key] = value
 
@@ -88,12 +70,12 @@ class Space(Struct, eq=False):
         self.deletions += 1
         return True
 
-    def read(self, keys: tuple[str, ...]) -> Values:
+    def read(self, keys: tuple[str, ...]) -> messages.Values:
         """All the values; raises `CannotDo` when one frame cannot hold them."""
         values = tuple(self.values[key] for key in keys)
         if sum(map(len, values)) + 10 * len(values) + _BYTES_AROUND_VALUES > FRAME_LIMIT:
-            raise CannotDo(f"the values together are above {FRAME_LIMIT} bytes: get fewer at once")
-        return Values(values)
+            raise CannotDo(sentences.answer_too_large(FRAME_LIMIT))
+        return messages.Values(values)
 
 
 def _cost(key: str, value: bytes) -> int:
@@ -128,9 +110,9 @@ class KeySpaces:
     def require(self, round: int) -> None:
         """Raise `ProtocolError` unless this round's keys are served now."""
         if round < self._space.round:
-            raise ProtocolError("round", f"round {round} is over")
+            raise ProtocolError("round", sentences.round_over(round))
         if round > self._space.round:
-            raise ProtocolError("round", f"round {round} has not begun", permanent=False)
+            raise ProtocolError("round", sentences.round_not_begun(round), permanent=False)
 
     def admit(self, connection: FramedConnection, round: int) -> None:
         connection.state = self._space
@@ -149,65 +131,63 @@ class KeySpaces:
             raise ProtocolError("garbage", "a store request while another is waiting")
         if connection.has_unread:
             raise ProtocolError("slow reader", "a store request before the last answer was read")
-        request = requests.decode(payload)
+        request = messages.requests.decode(payload)
         if space.is_over:
             _answer(connection, _over(space.round))
             return
         try:
             answer = _do(space, request)
             if answer is None:
-                assert isinstance(request, Get | WaitForKeys | Arrive)
-                is_get = isinstance(request, Get)
+                assert isinstance(request, messages.Get | messages.WaitForKeys)
+                is_get = isinstance(request, messages.Get)
                 waiter = Waiter(connection, request.keys, is_get, space.deletions)
                 space.waiting.begin(waiter, space.values)
         except CannotDo as refusal:
-            answer = NotDone(str(refusal))
+            answer = messages.NotDone(str(refusal))
         if answer is not None:
             _answer(connection, answer)
-        # Even of a request that waits or could not be done in full, a part may have been.
+        # Even of a request that could not be done in full, a part may have been.
         _wake(space, request)
 
 
-def _over(round: int) -> NotDone:
-    return NotDone(f"round {round} is over", is_over=True)
+def _over(round: int) -> messages.NotDone:
+    return messages.NotDone(sentences.round_over(round), is_over=True)
 
 
-def _answer(connection: FramedConnection, answer: Answer) -> None:
+def _answer(connection: FramedConnection, answer: messages.Answer) -> None:
     connection.send(encode(answer))
 
 
-def _do(space: Space, request: AnyRequest) -> Answer | None:
+def _do(space: Space, request: messages.AnyRequest) -> messages.Answer | None:
     """Carry a request out; None if it has to wait; raises `CannotDo`."""
-    if isinstance(request, Get | WaitForKeys | Check):
+    if isinstance(request, messages.Get | messages.WaitForKeys | messages.Check):
         require_few(request.keys)
     match request:
-        case Set(pairs):
+        case messages.Set(pairs):
             for key, value in pairs:
                 space.put(key, value)
             return _DONE
-        case Get(keys) | WaitForKeys(keys) if not all(key in space.values for key in keys):
+        case messages.Get(keys) | messages.WaitForKeys(keys) if not all(
+            key in space.values for key in keys
+        ):
             return None
-        case Get(keys):
+        case messages.Get(keys):
             return space.read(keys)
-        case WaitForKeys():
+        case messages.WaitForKeys():
             return _DONE
-        case Check(keys):
-            return Number(int(all(key in space.values for key in keys)))
-        case Add(key, amount):
-            return Number(_add(space, key, amount))
-        case Arrive(counter, size, key, value):
-            if _add(space, counter, 1) == size:
-                space.put(key, value)
-            return _DONE if key in space.values else None
-        case Append(key, value):
+        case messages.Check(keys):
+            return messages.Number(int(all(key in space.values for key in keys)))
+        case messages.Add(key, amount):
+            return messages.Number(_add(space, key, amount))
+        case messages.Append(key, value):
             space.put(key, space.values.get(key, b"") + value)
-            return Number(len(space.values[key]))
-        case CompareSet():
-            return Values((_compare_set(space, request),))
-        case Delete(key):
-            return Number(int(space.remove(key)))
-        case CountKeys():
-            return Number(len(space.values))
+            return messages.Number(len(space.values[key]))
+        case messages.CompareSet():
+            return messages.Values((_compare_set(space, request),))
+        case messages.Delete(key):
+            return messages.Number(int(space.remove(key)))
+        case messages.CountKeys():
+            return messages.Number(len(space.values))
 
 
 def _add(space: Space, key: str, amount: int) -> int:
@@ -215,14 +195,14 @@ def _add(space: Space, key: str, amount: int) -> int:
     try:
         number = int(old) + amount
     except ValueError:
-        raise CannotDo(f"the value of {key} is not a number, so nothing can be added") from None
+        raise CannotDo(sentences.not_a_number(key)) from None
     if not -(1 << 63) <= number < 1 << 63:
-        raise CannotDo(f"the value of {key} would not fit in 64 bits")
+        raise CannotDo(sentences.number_too_large(key))
     space.put(key, b"%d" % number)
     return number
 
 
-def _compare_set(space: Space, request: CompareSet) -> bytes:
+def _compare_set(space: Space, request: messages.CompareSet) -> bytes:
     """The value of the key afterwards; the expected one if it has none, as in TCPStore."""
     current = space.values.get(request.key)
     if current is None and request.expected:
@@ -236,15 +216,13 @@ def _compare_set(space: Space, request: CompareSet) -> bytes:
 # Waiting.
 
 
-def _wake(space: Space, request: AnyRequest) -> None:
+def _wake(space: Space, request: messages.AnyRequest) -> None:
     """Answer those who waited for what the request has set."""
     match request:
-        case Set(pairs):
+        case messages.Set(pairs):
             keys = [key for key, _ in pairs]
-        case Add(key) | Append(key) | CompareSet(key):
+        case messages.Add(key) | messages.Append(key) | messages.CompareSet(key):
             keys = [key]
-        case Arrive(counter=counter, key=key):
-            keys = [counter, key]
         case _:
             return
     for key in keys:
@@ -254,10 +232,10 @@ def _wake(space: Space, request: AnyRequest) -> None:
                 _answer(waiter.connection, _found(space, waiter))
 
 
-def _found(space: Space, waiter: Waiter) -> Answer:
+def _found(space: Space, waiter: Waiter) -> messages.Answer:
     if not waiter.wants_values:
         return _DONE
     try:
         return space.read(waiter.keys)
     except CannotDo as refusal:
-        return NotDone(str(refusal))
+        return messages.NotDone(str(refusal))

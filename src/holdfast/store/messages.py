@@ -36,23 +36,6 @@ class Add(StoreRequest, frozen=True):
     amount: int
 
 
-class Arrive(StoreRequest, frozen=True):
-    """Add 1 to a number, and set the key if that makes it `size`; answered when the key is there.
-
-    One request, because the client that completes the number may end the server right after it: no
-    client that was counted may still have to ask.
-    """
-
-    counter: str
-    size: int
-    key: str
-    value: bytes
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return (self.key,)
-
-
 class Append(StoreRequest, frozen=True):
     key: str
     value: bytes
@@ -93,9 +76,7 @@ class NotDone(Struct, frozen=True, tag=True, array_like=True):
     is_over: bool = False
 
 
-AnyRequest = (
-    Set | Get | WaitForKeys | Check | Add | Arrive | Append | CompareSet | Delete | CountKeys
-)
+AnyRequest = Set | Get | WaitForKeys | Check | Add | Append | CompareSet | Delete | CountKeys
 Answer = Values | Number | Done | NotDone
 
 requests: Decoder[AnyRequest] = Decoder(AnyRequest)

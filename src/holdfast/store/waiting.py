@@ -16,6 +16,7 @@ from collections.abc import Container
 
 from msgspec import Struct, field
 
+from holdfast.store import sentences
 from holdfast.transport.connection import FramedConnection
 
 KEYS_MOST = 1 << 14
@@ -56,7 +57,7 @@ class Waiters(Struct, eq=False):
         if not sharing:
             cost = sum(map(size_of, keys)) + BYTES_PER_KEY_WAITED_FOR * len(keys)
         if self.bytes_held + cost > WAITING_BYTES:
-            raise CannotDo(f"too many wait in the store: {WAITING_BYTES} bytes are held for them")
+            raise CannotDo(sentences.too_many_waiting(WAITING_BYTES))
         self._lists[keys] = (keys, sharing + 1)
         self.bytes_held += cost
         waiter.keys, waiter.cost = keys, cost
@@ -121,4 +122,4 @@ def size_of(key: str) -> int:
 def require_few(keys: tuple[str, ...]) -> None:
     """Raises `CannotDo` where they are more than one request may have."""
     if len(keys) > KEYS_MOST:
-        raise CannotDo(f"{len(keys)} keys are above the limit of {KEYS_MOST} in one request")
+        raise CannotDo(sentences.too_many_keys(len(keys), KEYS_MOST))

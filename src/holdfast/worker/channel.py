@@ -25,7 +25,7 @@ from typing import Any
 VARIABLE = "HOLDFAST_CHANNEL"
 PACKET_LIMIT = 64 * 1024
 ROOT, NOBODY = 0, 65534
-"""The second is how a user namespace calls all those who have no number in it."""
+"""The second stands for all users that have no number in a user namespace."""
 
 
 class Channel:
@@ -86,7 +86,7 @@ def connect_to_agent(line: socket.socket, name: str) -> None:
     """
     patience_s = line.gettimeout()
     if patience_s:
-        # The kernel lets those who wait in one after the other. With a timeout of its own, Python
+        # The kernel lets waiting clients in one after the other. With a timeout of its own, Python
         # would give up at once where there is no room.
         line.setblocking(True)
         line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _as_timeval(patience_s))

@@ -3,14 +3,14 @@
 Rules
 1. Asking costs next to nothing, so that it can be done at every step: one byte is read of a page
    that the agent shares with its workers, and no system call is made.
-2. Who says which step it is at gets the same answer as every other worker of the job at that very
-   step. So, once the round is to end, it waits for a moment here: until it is known which step is
-   the first that no worker has passed, and that is where all of them save.
-   A worker that asked just before the news goes on, and may need those who wait here for its next
+2. A worker that says which step it is at gets the same answer as every other worker of the job at
+   that very step. So, once the round is to end, it waits for a moment here: until it is known which
+   step is the first that no worker has passed, and that is where all of them save.
+   A worker that asked just before the news goes on, and may need those that wait here for its next
    step: so each notes where it asks, before it looks, and its agent need not wait to hear of it.
 3. Nobody waits longer than there is time, and where there is no agent the answer is no. Where the
    round goes on, the wait ends with the step, or with the word that there is nothing to save any
-   more: who went on by itself would be missing where the others save.
+   more: a worker that went on by itself would be missing where the others save.
 4. What was saved is said (`Drain.saved`), or the worker ends: then nobody waits for it any more.
    Where the round goes on, asking again says the same, and that this worker goes on: one that ends
    instead has left the round, as programs do that were written for leaving alone.
@@ -66,7 +66,7 @@ class Drain:
         self.leaving = leaving
         """Whether this round ends when all have saved; otherwise it goes on: do not break."""
         self.reason = reason
-        """Why the round ends, as that a node has to leave or has joined; or who wants it."""
+        """Why the round ends (a node has to leave, or has joined), or who requested the save."""
         self.step = step
         """The step at which all save, where workers have said theirs."""
 

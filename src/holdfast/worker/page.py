@@ -4,7 +4,8 @@ Rules
 1. The worker writes its signs, the agent reads them when it wants to; nobody waits for the other,
    and a sign costs no system call.
 2. A page belongs to one worker of one round. Nothing in it was there before, and nothing of it is
-   there afterwards: it is memory without a name (`memfd`), which goes with the last who holds it.
+   there afterwards: it is memory without a name (`memfd`), which goes with the last process that
+   has it open.
 3. A sign is whole when `BEGUN` and `DONE` are equal: a reader looks at `DONE` first and at
    `BEGUN` last, and looks again where they differ. Of a worker that died in between, the last
    value of each word is taken as it is.

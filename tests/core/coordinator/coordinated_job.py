@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import structs
 
 from holdfast.core import coordinator
@@ -140,7 +142,7 @@ class Job:
         return self.stop("a", failure, round=round)
 
 
-def running(*nodes: str, at_most: int | None = None, **policy: object) -> Job:
+def running(*nodes: str, at_most: int | None = None, **policy: Any) -> Job:
     """A job whose first round runs on these nodes: as many as it needs."""
     job = Job(len(nodes), at_most, **policy)
     job.join(*nodes)

@@ -17,7 +17,7 @@ RESTART, STOP = OperatorAsked("restart", "ada on desk"), OperatorAsked("stop", "
 
 
 def stops(effects: list[CoordinatorEffect]) -> dict[str, str]:
-    """Who is told to stop, and why."""
+    """The nodes that are told to stop, and why."""
     return {
         one.node: one.message.reason
         for one in effects
@@ -119,7 +119,7 @@ def test_a_round_with_fewer_nodes_than_asked_for_goes_on_and_the_next_waits() ->
     assert any("2 of at least 3 nodes" in one.text for one in effects if isinstance(one, Explain))
 
 
-def test_whoever_takes_over_knows_what_was_asked_for() -> None:
+def test_a_coordinator_that_takes_over_knows_what_was_asked_for() -> None:
     job = elastic("a", "b")
     writes = [one for one in job.take(scale(2, 3)) if isinstance(one, Write)]
     ledger = writes[-1].ledger

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec.structs import replace
 from tests.core.coordinator.coordinated_job import Job, members, told
 
@@ -51,7 +53,7 @@ def test_when_all_have_ended_the_next_round_forms_at_once() -> None:
 def test_it_can_be_told_with_the_greeting() -> None:
     job = started_again()
     come(job, "a", "b")
-    told_by = {"endpoint": job.endpoint(), "ended": (ended(0), ended(1), ended(2))}
+    told_by: dict[str, Any] = {"endpoint": job.endpoint(), "ended": (ended(0), ended(1), ended(2))}
     assert members(job.greet("c", **told_by)) == ["a", "b", "c"]
 
 

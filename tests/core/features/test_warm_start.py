@@ -59,7 +59,7 @@ def test_what_has_used_a_variable_too_early_is_left_to_the_workers_and_said(life
     assert said(effects) == sentences.imported_too_early(DYNAMO, "TORCH_LOGS")
     assert without_words(effects) == [WakeNode("improve", 0.5)]
     assert life.take(event) == []
-    under = {DYNAMO: ("TORCH_LOGS",)}
+    under: dict[str, tuple[str, ...]] = {DYNAMO: ("TORCH_LOGS",)}
     assert life.take(SETTLED) == [StartZygote(STEPS, late=(DYNAMO,), under=under, beside=True)]
 
 

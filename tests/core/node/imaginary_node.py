@@ -17,7 +17,7 @@ import signal
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from holdfast.core import coordinator
 from holdfast.core import node as agent
@@ -291,8 +291,9 @@ class Node:
             for one in decided:
                 self._coordinate(one)
             return
-        effects = agent.step(self.agent, event, self.now)
-        self.on_agent_step(event, effects)
+        own = cast(NodeEvent, event)
+        effects = agent.step(self.agent, own, self.now)
+        self.on_agent_step(own, effects)
         for effect in effects:
             self._carry_out(effect)
         # Nothing comes between: these take no time.

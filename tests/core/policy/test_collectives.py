@@ -1,4 +1,4 @@
-"""Who called another collective than the others."""
+"""The rank that called another collective than the others."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import msgspec
 import pytest
 from hypothesis import given
@@ -29,10 +27,6 @@ def with_restarts(**changes: object) -> JobConfig:
     return structs.replace(JOB, restarts=structs.replace(JOB.restarts, **changes))
 
 
-def with_timeouts(**changes: float) -> JobConfig:
-    return structs.replace(JOB, timeouts=structs.replace(JOB.timeouts, **changes))
-
-
 REFUSED = {
     "no workers": (structs.replace(JOB, slots=0), "workers per node"),
     "a negative number of workers": (structs.replace(JOB, slots=-1), "workers per node"),
@@ -40,7 +34,6 @@ REFUSED = {
     "fewer at most than at least": (structs.replace(JOB, min_nodes=3, max_nodes=2), "maximum of 2"),
     "a negative budget": (with_restarts(max_restarts=-1), "negative"),
     "a role without a name": (structs.replace(JOB, role=""), "role"),
-    "a port below all ports": (structs.replace(JOB, master_port=-1), "-1 is not a port"),
     "a certificate without its key": (
         structs.replace(JOB, security=SecuritySettings(tls_certificate="node.pem")),
         "go together",
@@ -49,11 +42,6 @@ REFUSED = {
         structs.replace(JOB, security=SecuritySettings(tls_key="node.key")),
         "go together",
     ),
-    "a negative number of fruitless rounds": (
-        with_restarts(fruitless_rounds_limit=-1),
-        "fruitless_rounds_limit",
-    ),
-    "a port above all ports": (structs.replace(JOB, master_port=65536), "65536 is not a port"),
 }
 
 
@@ -65,30 +53,6 @@ def test_what_cannot_work_is_refused_with_a_sentence_and_a_hint(
         config.validate()
     assert caught.value.hint
     assert "\n" not in caught.value.message
-
-
-@pytest.mark.parametrize("name", Timeouts.__struct_fields__)
-@pytest.mark.parametrize("value", [-1.0, math.nan, math.inf, -math.inf])
-def test_a_timeout_is_a_finite_number_of_seconds(name: str, value: float) -> None:
-    with pytest.raises(UsageError, match=name):
-        with_timeouts(**{name: value}).validate()
-
-
-@pytest.mark.parametrize("name", [n for n in RestartPolicy.__struct_fields__ if n.endswith("_s")])
-@pytest.mark.parametrize("value", [-1.0, math.nan, math.inf, -math.inf])
-def test_a_duration_of_the_restart_policy_is_a_finite_number_of_seconds(
-    name: str, value: float
-) -> None:
-    with pytest.raises(UsageError, match=name):
-        with_restarts(**{name: value}).validate()
-
-
-@pytest.mark.parametrize("name", [n for n in Leases.__struct_fields__ if n.endswith("_s")])
-@pytest.mark.parametrize("value", [-1.0, math.nan, math.inf, -math.inf])
-def test_a_duration_of_the_leases_is_a_finite_number_of_seconds(name: str, value: float) -> None:
-    leases = structs.replace(JOB.leases, **{name: value})
-    with pytest.raises(UsageError, match=name):
-        structs.replace(JOB, leases=leases).validate()
 
 
 @pytest.mark.parametrize(
@@ -113,11 +77,6 @@ def test_only_several_static_nodes_have_fixed_ranks() -> None:
     assert structs.replace(several, rendezvous=static).has_fixed_ranks
     assert not structs.replace(JOB, rendezvous=static).has_fixed_ranks
     assert not several.has_fixed_ranks
-
-
-def test_the_limit_of_alike_failures_cannot_be_negative() -> None:
-    with pytest.raises(UsageError, match="same_cause_limit"):
-        with_restarts(same_cause_limit=-1).validate()
 
 
 durations = st.floats(0, 1e9)

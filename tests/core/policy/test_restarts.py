@@ -385,9 +385,9 @@ def test_a_host_that_says_so_again_and_again_is_one_witness() -> None:
 
 @pytest.mark.parametrize("well", [{"progressed": True}, {"lasted_s": 3600.0}])
 def test_a_job_that_has_got_somewhere_is_started_again(well: dict[str, object]) -> None:
-    earlier = structs.replace(KILLED, **well)  # type: ignore[arg-type]
+    earlier = structs.replace(KILLED, **well)
     assert isinstance(judge(PLENTY, earlier, MISSING), Restart)
-    assert isinstance(judge(PLENTY, structs.replace(MISSING, **well)), Restart)  # type: ignore[arg-type]
+    assert isinstance(judge(PLENTY, structs.replace(MISSING, **well)), Restart)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -22,7 +24,7 @@ def failure(
     status: ExitStatus = RAISED,
     stopped: bool = False,
     traceback: str = "",
-    **details: object,
+    **details: Any,
 ) -> Failure:
     return Failure(
         node="n",
@@ -35,7 +37,7 @@ def failure(
         observed_at=at,
         error=ErrorDetail(message, traceback),
         stopped_by_us=stopped,
-        **details,  # type: ignore[arg-type]
+        **details,
     )
 
 
@@ -197,7 +199,7 @@ def blame_of(*failures: Failure) -> Blame:
     return blame(cause)
 
 
-STOPPED = {"status": ExitStatus(signal=15), "message": "", "stopped": True}
+STOPPED: dict[str, Any] = {"status": ExitStatus(signal=15), "message": "", "stopped": True}
 
 
 def test_the_only_one_that_failed_is_certain_to_be_the_cause() -> None:
@@ -280,7 +282,7 @@ def test_who_ended_too_early_is_named_and_not_who_missed_it() -> None:
 TIMED_OUT = "RuntimeError: [unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation"
 
 
-def raised_at(function: str, line: int, message: str = TIMED_OUT) -> dict[str, str]:
+def raised_at(function: str, line: int, message: str = TIMED_OUT) -> dict[str, Any]:
     """What a rank leaves that gave up waiting there."""
     trace = f"""Traceback (most recent call last):
   File "/job/train.py", line {line}, in train
@@ -297,9 +299,12 @@ def test_a_rank_that_had_ended_is_why_a_collective_timed_out() -> None:
     assert (found.kind, found.who) == ("ended too early", "rank 3 on there")
 
 
-def test_a_rank_that_had_ended_is_why_all_that_were_left_stood_still() -> None:
+def test_a_rank_that_had_ended_is_why_all_that_were_left_were_stalled() -> None:
     early = (EarlyEnd(3, host="there"),)
-    ended = {"message": "the job hung, and it was ended", "ended_for": "hang of all ranks"}
+    ended: dict[str, Any] = {
+        "message": "the job hung, and it was ended",
+        "ended_for": "hang of all ranks",
+    }
     found = blame_of(failure(0, 1.0, ended_before=early, **ended), failure(1, **STOPPED))
     assert (found.kind, found.who) == ("ended too early", "rank 3 on there")
     found = blame_of(failure(0, 1.0, **ended), failure(1, **STOPPED))

@@ -1,11 +1,11 @@
-"""Who is held by the kernel or by a signal, for how long, and what is said of it when."""
+"""Workers that are stuck in the kernel or stopped by a signal, and when they are reported."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.policy.stuck import StuckFinding, StuckLimits, StuckSample, StuckWatch, look
+from holdfast.core.policy.stuck import StuckFinding, StuckLimits, StuckSample, StuckWatch, check
 
 TERMS = StuckLimits(told_after_s=10.0, limit_s=0.0, interval_s=2.0)
 LIMITED = StuckLimits(told_after_s=300.0, limit_s=6.0, interval_s=2.0)
@@ -16,7 +16,7 @@ def looks(terms: StuckLimits, *seen: StuckSample, every_s: float = 2.0) -> list[
     return [
         finding
         for number, one in enumerate(seen)
-        for finding in look(watch, [one], every_s * number)
+        for finding in check(watch, [one], every_s * number)
     ]
 
 
@@ -56,6 +56,6 @@ def test_the_sleep_of_a_machine_counts_as_two_looks() -> None:
 def test_nobody_is_accused_who_is_not_held_at_this_very_look(states: list[str]) -> None:
     watch = StuckWatch(TERMS)
     for number, state in enumerate(states):
-        for finding in look(watch, [StuckSample(0, state, 0)], 2.0 * number):
+        for finding in check(watch, [StuckSample(0, state, 0)], 2.0 * number):
             assert state in "DT"
             assert states[number - 5 : number + 1] == [state] * 6, finding

@@ -1,12 +1,24 @@
-"""How fast a worker is said to be."""
+"""How fast workers are, and which are stragglers."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from holdfast.core.policy.worker_progress import MARKS_APART_S, WINDOW_S, StepMarks, note, pace
+from holdfast.core.policy import sentences
+from holdfast.core.policy.worker_progress import (
+    MARKS_APART_S,
+    WINDOW_S,
+    StepMarks,
+    StragglerWatch,
+    WorkerProgress,
+    note,
+    pace,
+    stragglers,
+)
 
 
 def stepping(times: list[float], steps: list[int] | None = None) -> StepMarks:
@@ -65,3 +77,55 @@ def test_whatever_is_seen_few_marks_are_kept_and_no_pace_is_below_nothing(
         found = pace(seen, at + late_s)
         assert found is None or found > 0
         assert len(seen.marks) <= WINDOW_S / MARKS_APART_S + 3
+
+
+# --- stragglers ------------------------------------------------------------------------------
+
+AFTER_S = 90.0
+
+
+def run(paces: Mapping[int, float], length_s: float = 10 * AFTER_S) -> list[str]:
+    """What is told of workers that step at these paces, and are looked at every two seconds."""
+    watch, marks = StragglerWatch(AFTER_S), {rank: StepMarks() for rank in paces}
+    told = []
+    for check in range(int(length_s / 2)):
+        now, seen = 2.0 * check, []
+        for rank, each in paces.items():
+            step = int(each * now)
+            at = step / each if each else 0.0
+            note(marks[rank], step, at)
+            found = pace(marks[rank], now)
+            seen.append(WorkerProgress(rank, rank, 100, step, now - at, found))
+        told += stragglers(watch, seen, now)
+    return told
+
+
+def test_one_that_makes_less_than_half_the_steps_is_told_of_once() -> None:
+    (told,) = run({0: 10.0, 1: 10.0, 2: 10.0, 3: 4.0})
+    assert told == sentences.straggler(3, 4.0, 10.0, AFTER_S)
+
+
+def test_one_that_makes_a_step_in_many_seconds_may_be_a_straggler() -> None:
+    (told,) = run({0: 0.5, 1: 0.5, 2: 0.5, 3: 0.1})
+    assert told.startswith("rank 3 ")
+
+
+def test_one_that_is_slow_for_a_while_is_none() -> None:
+    assert run({0: 10.0, 1: 10.0, 2: 10.0, 3: 4.0}, AFTER_S - 4.0) == []
+
+
+def test_a_little_slower_is_no_straggler() -> None:
+    assert run({0: 10.0, 1: 10.0, 2: 10.0, 3: 6.0}) == []
+
+
+def test_two_have_no_middle() -> None:
+    assert run({0: 10.0, 1: 1.0}) == []
+
+
+def test_one_that_makes_no_steps_is_no_matter_of_pace() -> None:
+    assert run({0: 10.0, 1: 10.0, 2: 10.0, 3: 0.0}) == []
+
+
+@given(some.floats(0.01, 1000), some.integers(1, 16))
+def test_where_all_wait_for_each_other_nobody_is_a_straggler(each: float, ranks: int) -> None:
+    assert run(dict.fromkeys(range(ranks), each), 2 * AFTER_S) == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,7 @@ from holdfast.core.protocol.endpoint import Endpoint, host
 from holdfast.core.protocol.errors import UsageError
 
 
-def refusal(text: str, default_port: int | None = 7, **how: int) -> UsageError:
+def refusal(text: str, default_port: int | None = 7, **how: Any) -> UsageError:
     with pytest.raises(UsageError) as caught:
         Endpoint.parse(text, default_port, **how)
     return caught.value

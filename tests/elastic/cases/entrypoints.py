@@ -179,7 +179,8 @@ def sum_of_ranks(word: str = "") -> int:
 def calls_the_worker(message: str, folder: str) -> str:
     import torch.distributed.rpc as rpc
 
-    rpc.init_rpc("master", rank=rank(), world_size=int(os.environ["WORLD_SIZE"]))
+    size = int(os.environ["WORLD_SIZE"])
+    rpc.init_rpc("master", rank=rank(), world_size=size)  # type: ignore[no-untyped-call]
     answer: str = rpc.rpc_sync("worker", echo, args=(message,))
     end_together(folder)
     return answer
@@ -188,7 +189,8 @@ def calls_the_worker(message: str, folder: str) -> str:
 def answers_the_master(folder: str) -> None:
     import torch.distributed.rpc as rpc
 
-    rpc.init_rpc("worker", rank=rank(), world_size=int(os.environ["WORLD_SIZE"]))
+    size = int(os.environ["WORLD_SIZE"])
+    rpc.init_rpc("worker", rank=rank(), world_size=size)  # type: ignore[no-untyped-call]
     end_together(folder)
 
 

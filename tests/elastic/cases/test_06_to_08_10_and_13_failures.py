@@ -74,7 +74,7 @@ def test_case_08_a_rank_that_kills_itself_once_has_the_ranks_of_all_agents_resta
     values = {rank: value for agent in agents for rank, value in agent.values().items()}
     assert values == {0: (0, 2), 1: (1, 2)}
     left = [agent.ending.remaining_restarts for agent in agents]
-    assert sorted(left) == [1, 2]  # What another one caused is free.
+    assert set(left) == {1, 2}  # What another one caused is free.
 
 
 @pytest.mark.parametrize("is_launched", [True, False], ids=["launched", "by_hand"])

@@ -10,8 +10,9 @@ import pytest
 
 from holdfast.elastic.multiprocessing import SignalException
 
+from ...waiting import until
 from . import entrypoints
-from .agents import DEADLINE_S, Agent, break_the_barrier, note_the_barrier, until
+from .agents import DEADLINE_S, Agent, break_the_barrier, note_the_barrier
 from .conftest import LOSSES, Job
 
 

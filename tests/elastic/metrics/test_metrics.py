@@ -31,7 +31,7 @@ def kept_by(metrics: Module, group: str | None = "torchelastic") -> list[Any]:
     """A list that fills with what is put into a group."""
     kept: list[Any] = []
 
-    class Keeping(metrics.MetricHandler):  # type: ignore[misc, name-defined]
+    class Keeping(metrics.MetricHandler):  # type: ignore[misc]
         def emit(self, metric_data: Any) -> None:
             kept.append(metric_data)
 
@@ -88,7 +88,7 @@ def test_a_handler_has_to_emit(metrics: Module) -> None:
 def test_a_call_is_measured(metrics: Module) -> None:
     kept = kept_by(metrics)
 
-    @metrics.prof
+    @metrics.prof  # type: ignore[untyped-decorator]
     def add(left: int, right: int) -> int:
         """Adds."""
         return left + right
@@ -106,7 +106,7 @@ def test_a_call_is_measured(metrics: Module) -> None:
 def test_a_failed_call_is_measured_and_fails(metrics: Module) -> None:
     kept = kept_by(metrics, "mine")
 
-    @metrics.prof(group="mine")
+    @metrics.prof(group="mine")  # type: ignore[untyped-decorator]
     def fail() -> None:
         raise ValueError("x")
 
@@ -140,7 +140,7 @@ def test_a_function_is_named_after_its_module_and_a_method_after_its_class(
 def test_an_exit_is_neither_success_nor_failure(metrics: Module) -> None:
     kept = kept_by(metrics)
 
-    @metrics.prof
+    @metrics.prof  # type: ignore[untyped-decorator]
     def leave() -> None:
         raise SystemExit(1)
 

@@ -167,8 +167,8 @@ def test_nothing_is_opened_for_shipping_but_the_line_itself(tmp_path: Path) -> N
     ours, theirs = standard.get_context("spawn").Pipe()
     with socket.socket(fileno=os.dup(theirs.fileno())) as reply:
         call = calls.FunctionCall(entrypoints.puts, (reading, writing), {})
-        shipment = calls.ship("fn0", call, reply)
-        assert set(shipment.numbers) >= {reading.fileno(), writing.fileno(), reply.fileno()}
+        _, given, _ = calls.ship("fn0", call, reply)
+        assert given.keys() >= {reading.fileno(), writing.fileno(), reply.fileno()}
     for end in (ours, theirs):
         end.close()
     assert held() <= before

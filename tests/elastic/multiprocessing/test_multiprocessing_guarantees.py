@@ -23,7 +23,7 @@ from holdfast.elastic.multiprocessing import (
     MultiprocessContext,
     PContext,
     SignalException,
-    forking,
+    calls,
     start_processes,
 )
 from holdfast.elastic.multiprocessing.started_processes import StartedProcesses
@@ -250,7 +250,7 @@ def test_a_signal_while_they_are_being_made_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     name = "fork_spawner" if kind == "fork" else "new_spawner"
-    make = getattr(forking, name)
+    make = getattr(calls, name)
 
     def made(*arguments: Any) -> Any:
         try:
@@ -258,7 +258,7 @@ def test_a_signal_while_they_are_being_made_leaves_nothing(
         finally:
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(forking, name, made)
+    monkeypatch.setattr(calls, name, made)
     with pytest.raises(SignalException):
         one_that_stays(tmp_path, kind)
 
@@ -330,7 +330,7 @@ def test_closed_while_it_is_started_it_does_not_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another thread closes it as early as it can."""
-    make = forking.new_spawner
+    make = calls.new_spawner
     in_the_middle, closing = threading.Event(), threading.Event()
 
     def made() -> Any:
@@ -338,7 +338,7 @@ def test_closed_while_it_is_started_it_does_not_stay(
         assert closing.wait(DEADLINE_S)
         return make()
 
-    monkeypatch.setattr(forking, "new_spawner", made)
+    monkeypatch.setattr(calls, "new_spawner", made)
     logs = DefaultLogsSpecs(log_dir=str(tmp_path))
     context = MultiprocessContext("fn", entrypoints.stay, {0: ()}, envs(1), "spawn", logs)
     thread = threading.Thread(target=context.start)
@@ -358,13 +358,13 @@ def test_closed_by_a_signal_handler_while_it_is_started_it_does_not_stay(
 ) -> None:
     logs = DefaultLogsSpecs(log_dir=str(tmp_path))
     context = MultiprocessContext("fn", entrypoints.stay, {0: ()}, envs(1), "spawn", logs)
-    make = forking.new_spawner
+    make = calls.new_spawner
 
     def made() -> Any:
         context.close()  # As the handler would, in this very thread.
         return make()
 
-    monkeypatch.setattr(forking, "new_spawner", made)
+    monkeypatch.setattr(calls, "new_spawner", made)
     context.start()
     assert context.wait(0) is not None
 

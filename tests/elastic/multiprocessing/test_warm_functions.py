@@ -25,8 +25,6 @@ DEADLINE_S = 60.0
 LIBRARIES = {
     "heavy": "import os\nWHERE = os.getpid()\nprint('heavy is here')\n",
     "ranked": "import heavy, os, sys\nRANK = os.environ.get('RANK')\nARGV = list(sys.argv)\n",
-    "late": "import os\nWHERE = os.getpid()\n",
-    "reads": "import os\nSETTING = os.environ.get('SETTING')\n",
     "threaded": "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True)"
     ".start()\n",
     "holding": "FILES = [open('/dev/null') for _ in range(40)]\n",
@@ -129,10 +127,11 @@ def look():
         "start method": multiprocessing.get_start_method(),
         "process": [process.name, process.daemon, process.exitcode, process._parent_pid],
         "parent process": [parent.name, parent.is_alive(), parent.pid == int(sys.argv[2])],
-        "descriptors": [
-            (int(n), stat.S_IFMT(os.fstat(int(n)).st_mode), os.get_inheritable(int(n)))
-            for n in sorted(os.listdir("/proc/self/fd"), key=int) if is_open(int(n))
-        ],
+        # Of those that a program cannot inherit, the order of opening is of no account.
+        "descriptors": sorted(
+            (int(n) if os.get_inheritable(int(n)) else -1, stat.S_IFMT(os.fstat(int(n)).st_mode))
+            for n in os.listdir("/proc/self/fd") if is_open(int(n))
+        ),
         "streams": [
             (s.name, s.mode, s.encoding, s.errors, s.line_buffering, s.write_through, s.newlines,
              type(s.buffer).__name__, s.isatty(), s.fileno(), s.buffer.mode) for s in streams
@@ -142,8 +141,7 @@ def look():
         "mask": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])),
         "session": [os.getsid(0) == os.getpid(), os.getpgid(0) == os.getpid()],
         "limits": [os.umask(0o22), os.getpriority(0, 0), sorted(os.sched_getaffinity(0))],
-        "threads": [threading.active_count(), threading.main_thread().name,
-                    threading.main_thread().native_id == os.getpid()],
+        "threads": [threading.active_count(), threading.main_thread().name],
         "hooks": [sys.excepthook is sys.__excepthook__, sys.displayhook is sys.__displayhook__],
         "warnings": [str(one) for one in warnings.filters],
         "collector": [gc.isenabled(), gc.get_threshold()],
@@ -323,56 +321,6 @@ def test_functions_of_own_modules_and_closures(program: Program) -> None:
     )
     facts = program.same()
     assert facts == {"own": ["own", True], "closure": 2, "partial": 3, "installed": "a/b"}
-
-
-def test_functions_of_a_program_that_no_file_has(program: Program) -> None:
-    """As in a notebook, or a terminal: they go by value."""
-    body = """
-    def look(value):
-        import late
-        main = sys.modules["__main__"]
-        return value, late.WHERE != os.getpid(), __name__, \\
-            getattr(main, "__file__", None), sys.argv, sys.path[:2]
-    value = run(look, (5,))[0]
-    tell(warm=value[1], value=value)
-    """
-    text = HEAD + textwrap.dedent(body)
-    warm, cold = (program.facts("-c", text, "word", warm=warm) for warm in (True, False))
-    assert warm.pop("warm") is True
-    assert cold.pop("warm") is False
-    warm["value"][1:2] = cold["value"][1:2] = []
-    assert warm == cold
-
-
-def test_what_a_function_imports_when_it_runs_is_imported_ahead(program: Program) -> None:
-    program.write(
-        """
-        def look():
-            import late
-            return late.WHERE != os.getpid(), heavy.WHERE != os.getpid()
-        if __name__ == "__main__":
-            values = run(look, ())[0]
-            tell(late=values[0], heavy=values[1])
-        """
-    )
-    assert program.facts(warm=True) == {"late": True, "heavy": True}
-
-
-def test_what_a_function_sets_before_it_imports_is_found_there(program: Program) -> None:
-    program.write(
-        """
-        def prepare():
-            os.environ["SETTING"] = "new"
-        def look():
-            prepare()
-            import late, reads
-            return late.WHERE != os.getpid(), reads.SETTING
-        if __name__ == "__main__":
-            values = run(look, ())[0]
-            tell(late=values[0], found=values[1])
-        """
-    )
-    assert program.facts(warm=True) == {"late": True, "found": "new"}
 
 
 def test_what_only_a_worker_has_is_read_by_the_worker(program: Program) -> None:
@@ -684,7 +632,7 @@ def test_closing_while_it_is_prepared_leaves_nothing(program: Program) -> None:
         import slow, threading
         def nothing(): pass
         if __name__ == "__main__":
-            from holdfast.elastic.multiprocessing.context import MultiprocessContext
+            from holdfast.elastic.multiprocessing.api import MultiprocessContext
             context = MultiprocessContext("fn", nothing, {0: ()}, {0: {}}, "spawn",
                                           DefaultLogsSpecs())
             thread = threading.Thread(target=context.start)
@@ -717,7 +665,7 @@ def test_one_that_is_told_to_end_before_it_is_there_ends(program: Program) -> No
         import slow_to_fork, threading
         def stay(): time.sleep(600)
         if __name__ == "__main__":
-            from holdfast.elastic.multiprocessing.context import MultiprocessContext
+            from holdfast.elastic.multiprocessing.api import MultiprocessContext
             context = MultiprocessContext("fn", stay, {0: (), 1: ()}, {0: {}, 1: {}}, "spawn",
                                           DefaultLogsSpecs())
             def close():

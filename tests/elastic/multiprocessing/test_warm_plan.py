@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.elastic.multiprocessing import warm_plan
+from holdfast.elastic.multiprocessing import zygote_pool
 from holdfast.processes.stdlib_only import private_names
 
 COMMAND = private_names.spawn_command(None, 5)
@@ -32,8 +32,8 @@ def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         del sys.modules[name]
 
 
-def plan(function: Callable[..., Any], **more: Any) -> warm_plan.WarmPlan | None:
-    return warm_plan.plan(function, [(), ()], more.get("envs", RANKS), more.get("command", COMMAND))
+def plan(function: Callable[..., Any], **more: Any) -> zygote_pool.WarmPlan | None:
+    return zygote_pool.plan(function, more.get("envs", RANKS), more.get("command", COMMAND))
 
 
 def key(function: Callable[..., Any]) -> tuple[object, ...]:
@@ -106,6 +106,6 @@ def test_for_the_standard_library_a_fresh_interpreter_is_there_as_soon(
     functions: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The main module here is pytest's, which would be imported."""
-    monkeypatch.setattr(warm_plan, "_main_source", lambda _: None)
+    monkeypatch.setattr(zygote_pool, "_main_source", lambda _: None)
     assert plan(functions[0]) is not None
     assert plan(functions[1]) is None

@@ -351,7 +351,7 @@ def test_a_spare_may_go_when_the_others_have_done_the_work(
     one, spare = make(1, 1), make(1, 1)
     meet(pool, one)
     waiting = pool.submit(spare.next_rendezvous)
-    until(lambda: is_reached(spare) and spare._membership.stood_by)
+    until(lambda: (member := spare._membership) is not None and member.stood_by)
     assert one.shutdown()
     with pytest.raises(RendezvousGracefulExitError):
         waiting.result(DEADLINE_S)

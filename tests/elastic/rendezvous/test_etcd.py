@@ -9,6 +9,7 @@ from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -181,7 +182,7 @@ def parameters(endpoint: str, **settings: Any) -> RendezvousParameters:
     return RendezvousParameters("etcd", endpoint, "job", 1, 1, join_timeout=20, **settings)
 
 
-def test_the_password_is_read_from_the_file_that_is_named(tmp_path) -> None:
+def test_the_password_is_read_from_the_file_that_is_named(tmp_path: Path) -> None:
     (tmp_path / "password").write_text("correct horse\n")
     options = EtcdOptions(user="holdfast", password="correct horse")
     settings = {"user": "holdfast", "password_file": str(tmp_path / "password")}
@@ -193,7 +194,7 @@ def test_the_password_is_read_from_the_file_that_is_named(tmp_path) -> None:
             handler.shutdown()
 
 
-def test_a_password_that_is_nobody_s_or_nothing_is_refused(tmp_path) -> None:
+def test_a_password_that_is_nobody_s_or_nothing_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("\n")
     (tmp_path / "password").write_text("correct horse")
     with pytest.raises(ValueError, match="no user"):

@@ -18,18 +18,22 @@ from msgspec.structs import replace
 
 from holdfast.core.policy import timing
 from holdfast.core.policy.config import JobConfig, Leases, Rendezvous
-from holdfast.elastic.rendezvous.membership import Membership, NotMet
-from holdfast.elastic.rendezvous.settings import (
+from holdfast.elastic.rendezvous.dynamic_rendezvous import (
     RendezvousSettings,
     RendezvousTimeout,
     job_config,
 )
+from holdfast.elastic.rendezvous.membership import Membership, NotMet
 
 DEADLINE_S = 60.0
 
 
 SHORT_S = 5.0
 """A lease that can be waited for; silence of half of it ends a round."""
+
+
+def planted() -> None:
+    raise ValueError("planted")
 
 
 def config_of(place: str, run_id: str, least: int, most: int, lease_s: float = 30.0) -> JobConfig:
@@ -139,7 +143,7 @@ def test_a_node_that_breaks_off_is_told_before_others_take_its_place(
     other = join(config)
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda each: each.meet(DEADLINE_S), (host, other)))
-    other._node.calls.put(int, "no number")
+    other._node.calls.put(planted)
     wait_until(lambda: other.is_wanted)
     assert other.has_ended
     assert not other.is_closed
@@ -156,12 +160,17 @@ def test_an_error_in_the_clean_up_leaves_nothing_behind(
     engine = node._node._engine
     assert engine is not None
     close = engine.close
-    engine.close = lambda: (close(), int("planted"))  # type: ignore[method-assign]
-    node._node.calls.put(int, "no number")
+
+    def close_badly() -> None:
+        close()
+        raise OSError("in the clean-up")
+
+    engine.close = close_badly  # type: ignore[method-assign]
+    node._node.calls.put(planted)
     wait_until(lambda: not node._thread.is_alive())
     assert node.has_ended
     assert not node._node.calls._is_open
-    assert "'planted'" in caplog.text
+    assert "in the clean-up" in caplog.text
 
 
 def test_a_port_that_cannot_be_had_is_told(join: Callable[[JobConfig], Membership]) -> None:

@@ -133,4 +133,4 @@ def test_a_backoff_that_cannot_be_is_refused(seconds: float) -> None:
     one = by_api("holdfast", "node0")
     settings = dataclasses.replace(one.settings, cas_backoff_max_seconds=seconds)
     with pytest.raises(ValueError, match="cas_backoff_max_seconds"):
-        type(one).from_config(settings, "holdfast", one._config)
+        type(one)(settings, "holdfast", one._config)

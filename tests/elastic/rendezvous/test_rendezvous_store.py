@@ -16,14 +16,11 @@ from holdfast.elastic.rendezvous import RendezvousStoreInfo
 from holdfast.elastic.rendezvous.store import (
     CoordinatorStore,
     PrefixStore,
-    Store,
     StoreError,
     StoreOverError,
     StoreTimeoutError,
 )
-from holdfast.elastic.utils.store import barrier
 from holdfast.runtime.loop import EventLoop
-from holdfast.store.client import StoreConnections
 from holdfast.store.key_spaces import KeySpaces
 from holdfast.transport.auth import OPEN
 from holdfast.transport.server import Server
@@ -181,7 +178,6 @@ def test_prefixes_nest_and_share_their_store(store: CoordinatorStore) -> None:
     assert store.timeout == inner.timeout == timedelta(seconds=3)
     assert isinstance(inner.underlying_store, PrefixStore)
     assert inner.underlying_store.underlying_store is store
-    assert isinstance(inner, Store)
 
 
 @pytest.mark.torch
@@ -215,30 +211,6 @@ def test_a_store_that_is_not_there_is_an_error_of_the_store(served: Served) -> N
     store = CoordinatorStore(served.endpoint, "another job")
     with pytest.raises(StoreError):
         store.set("key", "value")
-
-
-def test_nobody_at_a_barrier_has_to_ask_once_it_was_counted(
-    served: Served,
-    store: CoordinatorStore,
-    threads: ThreadPoolExecutor,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked: list[object] = []
-    ask = StoreConnections.ask
-
-    def noted(lines: StoreConnections, request: Any, timeout_s: float) -> Any:
-        asked.append(request)
-        return ask(lines, request, timeout_s)
-
-    other = CoordinatorStore(served.endpoint, JOB)
-    with monkeypatch.context() as patch:
-        patch.setattr(StoreConnections, "ask", noted)
-        waiting = threads.submit(barrier, other, 2, "p", DEADLINE_S)
-        barrier(store, 2, "p", DEADLINE_S)
-        waiting.result(DEADLINE_S)
-    assert len(asked) == 2  # Whoever serves the store may go when the last of them is there.
-    assert store.multi_get(["p/num_members", "p/last_member"]) == [b"2", b"<val_ignored>"]
-    other.close()
 
 
 def test_the_place_of_the_workers_is_agreed_on_through_it(

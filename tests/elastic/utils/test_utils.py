@@ -33,7 +33,11 @@ BOTH = ["holdfast.elastic", pytest.param("torch.distributed.elastic", marks=pyte
 @pytest.fixture(params=BOTH)
 def utils(request: pytest.FixtureRequest) -> Utils:
     """Imports a module of `utils` by its name there."""
-    return lambda name="": import_module(f"{request.param}.utils{name and '.'}{name}")
+
+    def module(name: str = "") -> Any:
+        return import_module(f"{request.param}.utils{name and '.'}{name}")
+
+    return module
 
 
 @pytest.mark.parametrize(
@@ -210,7 +214,7 @@ def test_any_number_of_empty_epochs_is_passed() -> None:
     ("length", "replicas", "start"), [(10, 2, 0), (10, 3, 0), (10, 3, 4), (7, 4, 2), (5, 1, 4)]
 )
 def test_the_sampler_deals_as_pytorchs_does(length: int, replicas: int, start: int) -> None:
-    dealt = {}
+    dealt: dict[str, list[Any]] = {}
     for package in ("holdfast.elastic", "torch.distributed.elastic"):
         sampler_of = import_module(f"{package}.utils.data").ElasticDistributedSampler
         dealt[package] = []

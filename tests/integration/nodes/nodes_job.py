@@ -13,6 +13,8 @@ import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
+from tools.journals.replay import replay
+
 from holdfast.observe import journal
 
 from ...waiting import until
@@ -217,7 +219,7 @@ class NodesJob:
     def check_journals(self) -> None:
         """The core decides the same again, from every agent's journal."""
         for header, steps in self.journals():
-            assert list(journal.replay(header, steps)) == [], header.node
+            assert list(replay(header, steps)) == [], header.node
 
     def journals(self) -> Iterator[tuple[journal.JournalHeader, list[journal.Step]]]:
         for host in self.hosts:

@@ -13,8 +13,9 @@ import time
 from collections.abc import Callable
 
 import pytest
+from tools.journals.explaining import story
 
-from holdfast.observe.causes import StepId, story
+from holdfast.observe.causes import StepId
 from holdfast.observe.journal import CoordinatorBegan
 
 from ...waiting import DEADLINE_S

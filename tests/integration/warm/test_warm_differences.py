@@ -36,6 +36,7 @@ PROGRAM = """
     import os
     import random
     import sys
+    import threading
     import package
     print('begins')
     FINDERS = sys.meta_path[:2]
@@ -57,7 +58,7 @@ PROGRAM = """
         'for stacks': [sum(960 <= int(n) < 1000 for n in os.listdir('/proc/self/fd')),
                        caught >> 60 & 1, faulthandler.is_enabled()],
         'finders': [[type(one).__name__ for one in ones] for ones in (FINDERS, sys.meta_path)],
-        'changed': CHANGED,
+        'changed': CHANGED, 'thread': threading.main_thread().native_id == os.getpid(),
     }
     warnings.warn('from afar', stacklevel=2)
     with open(f"{os.environ['SAW']}.{os.environ['RANK']}", "w") as file:
@@ -110,6 +111,11 @@ def test_recursion_goes_a_little_less_deep(runs) -> None:
     assert 0 < cold - warm <= 4
 
 
+def test_numbers_that_were_taken_when_the_zygote_was_made_stay(runs) -> None:
+    assert seen(runs, "cold", "thread") == [True, True]
+    assert seen(runs, "warm", "thread") == [False, False]
+
+
 def test_what_was_preloaded_is_frozen(runs) -> None:
     assert seen(runs, "cold", "frozen") == [False, False]
     assert seen(runs, "warm", "frozen") == [True, True]
@@ -139,6 +145,6 @@ def test_a_finder_of_ours_is_the_first_one(runs) -> None:
 
 
 def test_a_warning_from_beyond_the_program_names_our_file(runs) -> None:
-    place = b"<sys>:0" if sys.version_info >= (3, 15) else b"sys:1"
+    place = b"<sys>:0" if sys.version_info >= (3, 14) else b"sys:1"
     assert place + b": UserWarning: from afar" in runs["cold"].stderr
     assert b"/run_as_main.py:" in runs["warm"].stderr

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.processes.zygote import reasons
+
 LATE = {
     "late/__init__.py": """
         import logging, os, warnings
@@ -132,35 +134,35 @@ def test_of_a_package_that_asks_for_its_rank_late_only_that_is_left_out(late) ->
     unfit = {
         name: why for event in run.events("ModulesUnfit") for name, why in event["unfit"].items()
     }
-    assert unfit["asks"] == "it reads RANK when imported"
-    assert unfit["settings"] == "it uses LEVEL when imported, which the program sets first"
+    assert unfit["asks"] == reasons.asks("reads", "RANK")
+    assert unfit["settings"] == reasons.uses_set("LEVEL")
     again = late("warm", "asking.py")
     assert set(again.events("NodeStarted")[0]["avoid"]) == {"asks", "settings"}
 
 
 SHOWS = {
-    "prints": ("print('printed')", "it prints, warns or logs when imported"),
+    "prints": ("print('printed')", reasons.SHOWS_SOMETHING),
     "writes": (
         "import sys; print('written', file=sys.stderr)",
-        "it prints, warns or logs when imported",
+        reasons.SHOWS_SOMETHING,
     ),
-    "warns": ("import warnings; warnings.warn('warned')", "it prints, warns or logs when imported"),
+    "warns": ("import warnings; warnings.warn('warned')", reasons.SHOWS_SOMETHING),
     "logs": (
         "import logging; logging.getLogger('logs').warning('logged')",
-        "it prints, warns or logs when imported",
+        reasons.SHOWS_SOMETHING,
     ),
     "whispers": (
         "import logging; logging.getLogger('whispers').debug('said softly')",
-        "it uses logger root when imported, which the program sets first",
+        reasons.uses_set("logger root"),
     ),
-    "adds_a_folder": ("import sys; sys.path.append('/added')", "it changes sys.path when imported"),
+    "adds_a_folder": ("import sys; sys.path.append('/added')", reasons.changes("sys.path")),
     "catches": (
         "import signal; signal.signal(40, lambda *_: None)",
-        "it changes the signal handlers when imported",
+        reasons.changes("the signal handlers"),
     ),
     "has_its_logger_set": (
         "import logging; logging.getLogger('has.its').setLevel(10)",
-        "it uses logger has.its when imported, which the program sets first",
+        reasons.uses_set("logger has.its"),
     ),
     "shows_warnings": (
         "import warnings; warnings.filterwarnings('always', 'x')",

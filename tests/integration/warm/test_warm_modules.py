@@ -8,7 +8,7 @@ import zipfile
 
 import pytest
 
-from holdfast.processes.zygote import preload
+from holdfast.processes.zygote import preload, reasons
 
 SHADOWS = {
     "one that the program imports": ("queue", "import queue\nprint(queue.MINE)"),
@@ -50,7 +50,7 @@ def test_a_module_that_hides_one_that_is_loaded_already_is_a_reason_to_start_col
     run = program.run("cold all the same", "program.py")
     assert run.starts == [False]
     (lost,) = run.events("ZygoteLost")
-    assert lost["reason"] == "socket beside the program hides the installed module of that name"
+    assert lost["reason"] == reasons.hidden("socket")
 
 
 def test_the_tree_of_the_program_is_never_run_by_the_zygote(program) -> None:

@@ -9,97 +9,100 @@ import os
 
 import pytest
 
+from holdfast.processes.zygote import reasons
+
 DEVICES = ("/dev/fuse", "/dev/kmsg", "/dev/net/tun", "/dev/loop-control", "/dev/vda", "/dev/sda")
 
 LEFT_BEHIND = {
     "a thread": (
         "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()",
-        "it leaves a thread running when imported",
+        reasons.LEAVES_THREAD,
     ),
     "a child": (
         "import subprocess\nchild = subprocess.Popen(['sleep', '100'], stdout=subprocess.DEVNULL)",
-        "it leaves a child process behind when imported",
+        reasons.LEAVES_CHILD,
     ),
-    "a file": ("file = open(__file__)", "it opens {library}/unfit.py when imported"),
+    "a file": ("file = open(__file__)", reasons.opens("{library}/unfit.py")),
     "a socket": ("import socket\nends = socket.socketpair()", "it opens socket:["),
     "an error": (
         "import sys\nif 'zygote' in sys.orig_argv[2]:\n    raise ValueError('not today')",
-        "importing it raised ValueError: not today",
+        reasons.raised(ValueError("not today")),
     ),
     "an exit": (
         "import sys\nif 'zygote' in sys.orig_argv[2]:\n    sys.exit(3)",
-        "raised SystemExit",
+        reasons.raised(SystemExit(3)),
     ),
     "a warning about whoever imports it": (
         "import warnings\nwarnings.warn('old', DeprecationWarning, stacklevel=2)",
-        "it warns about the line that imports it",
+        reasons.WARNS_ABOUT_LINE,
     ),
-    "a change of folder": ("import os\nos.chdir('/')", "it changes the working directory"),
+    "a change of folder": ("import os\nos.chdir('/')", reasons.CHANGES_FOLDER),
     "a lock for processes": (
         "import multiprocessing\nlock = multiprocessing.Lock()",
-        "it makes memory or a lock that processes share when imported",
+        reasons.SHARES_MEMORY,
     ),
     "memory for processes": (
         "import mmap\nmemory = mmap.mmap(-1, 100)",
-        "it makes memory or a lock that processes share when imported",
+        reasons.SHARES_MEMORY,
     ),
     "a timer": (
         "import signal\nsignal.setitimer(signal.ITIMER_REAL, 1000)",
-        "it sets a timer when imported",
+        reasons.SETS_TIMER,
     ),
     "a copy of the environment as a list": (
         "import os\npairs = list(os.environ.items())",
-        "it keeps a copy of the environment when imported",
+        reasons.COPIES_ENVIRONMENT,
     ),
 }
 """What an import leaves that workers would share or lose: seen when it is too late to stop."""
 ONLY_IN_A_WORKER = {
-    "a look at its rank": ("import os\nRANK = os.environ.get('RANK')", "it reads RANK"),
+    "a look at its rank": (
+        "import os\nRANK = os.environ.get('RANK')",
+        reasons.asks("reads", "RANK"),
+    ),
     "a default for its rank": (
         "import os\nos.environ.setdefault('LOCAL_RANK', '0')",
-        "it reads LOCAL_RANK",
+        reasons.asks("reads", "LOCAL_RANK"),
     ),
-    "a look at its rank in bytes": ("import os\nRANK = os.environb.get(b'RANK')", "it reads RANK"),
+    "a look at its rank in bytes": (
+        "import os\nRANK = os.environb.get(b'RANK')",
+        reasons.asks("reads", "RANK"),
+    ),
     "a look at all values": (
         "import os\nTEXT = sorted(v for v in os.environ.values() if v.isdigit())[:1]",
         "it reads ",
     ),
     "its rank, found by a prefix": (
         "import os\nFOUND = {k: int(v) for k, v in os.environ.items() if k.startswith('RANK')}",
-        "it reads RANK",
+        reasons.asks("reads", "RANK"),
     ),
     "a change of what the launcher sets": (
         "import os\nos.environ['MASTER_ADDR'] = 'elsewhere'",
-        "it sets MASTER_ADDR",
+        reasons.asks("sets", "MASTER_ADDR"),
     ),
-    "a look at the arguments": ("import sys\nWORDS = sys.argv[1:]", "it reads the command line"),
+    "a look at the arguments": (
+        "import sys\nWORDS = sys.argv[1:]",
+        reasons.asks("reads", reasons.COMMAND_LINE),
+    ),
     "a walk over the arguments": (
         "import sys\nWORDS = ' '.join(sys.argv)",
-        "it reads the command line",
+        reasons.asks("reads", reasons.COMMAND_LINE),
     ),
     "a temporary folder": (
         "import atexit, shutil, tempfile\natexit.register(shutil.rmtree, tempfile.mkdtemp())",
-        "it makes a temporary folder when imported",
-    ),
-    "a temporary file that is closed": (
-        "import os, tempfile\nfile, path = tempfile.mkstemp()\nos.close(file)\nos.unlink(path)",
-        "it makes a temporary file when imported",
-    ),
-    "a value for processes": (
-        "from multiprocessing.sharedctypes import RawValue\nvalue = RawValue('i', 7)",
-        "it makes a temporary file when imported",
+        reasons.MAKES_TEMPORARY_FOLDER,
     ),
     "a folder named after its process": (
         "import os\npath = f'of-{os.getpid()}'\nos.mkdir(path)\nos.rmdir(path)",
-        "it makes a folder named after its process when imported",
+        reasons.MAKES_FOLDER_OF_PROCESS,
     ),
     "an own module of the program": (
         "try:\n    import beside\nexcept ImportError:\n    beside = None",
-        "it imports beside, of which the program has its own",
+        reasons.imports_own("beside"),
     ),
     "a look at its rank, deep inside": (
         "import json\nimport inner.rank\nRANK = inner.rank.RANK",
-        "it reads RANK",
+        reasons.asks("reads", "RANK"),
     ),
 }
 """What only a worker can answer or should do: the module is left to each of them."""
@@ -219,7 +222,7 @@ def test_a_module_that_opens_a_device_is_left_out(program, library) -> None:
     (library / "unfit.py").write_text(f"import os\nopened = os.open({found[0]!r}, os.O_RDONLY)")
     program.write({"program.py": "import unfit\nprint(unfit.opened)"})
     warm = program.run("warm", "program.py", preload=("unfit",), env={"PYTHONPATH": str(library)})
-    assert warm.events("ModuleRejected")[0]["reason"] == f"it opens {found[0]} when imported"
+    assert warm.events("ModuleRejected")[0]["reason"] == reasons.opens(found[0])
     assert (warm.status, warm.stdout.strip().isdigit()) == (0, True)
 
 
@@ -332,7 +335,7 @@ def test_a_thread_of_the_interpreter_itself_is_a_reason_to_start_cold(program, l
         "cold all the same", "program.py", env={"PYTHONPATH": str(library)}
     )
     assert (run.starts, run.stdout) == ([False], b"2\n")
-    assert "starts a thread" in run.events("ZygoteLost")[0]["reason"]
+    assert run.events("ZygoteLost")[0]["reason"] == reasons.HAS_THREAD
 
 
 KILL_ZYGOTE = """

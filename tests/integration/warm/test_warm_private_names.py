@@ -64,33 +64,6 @@ def test_what_is_lacking_from_the_start_is_said_before_anything_is_imported(
     assert (folder / "traced.py.trace").read_text() == "program.py"
 
 
-def test_what_a_preloaded_module_turns_out_to_lack_is_a_reason_too(program, tmp_path) -> None:
-    """On another Python it would be `logging` itself, which the zygote has not loaded before."""
-    program.write({"program.py": "import late\nprint('ran')"})
-    text = "import logging, sys\nif 'zygote' in sys.orig_argv[2]:\n    del logging._startTime\n"
-    (tmp_path / "late.py").write_text(text)
-    run = program.run(
-        "cold all the same",
-        "program.py",
-        options=("--preload=late",),
-        env={"PYTHONPATH": str(tmp_path)},
-    )
-    assert run.ending == (0, b"ran\n", b"")
-    assert run.starts == [False]
-    (lost,) = run.events("ZygoteLost")
-    assert "has no logging._startTime, which a warm start needs" in lost["reason"]
-
-
-@pytest.mark.parametrize("name", ["logging._startTime", "threading.Thread._set_native_id"])
-def test_a_name_of_a_module_that_is_not_preloaded_is_not_needed(program, tmp_path, name) -> None:
-    program.write({"program.py": "print('ran')"})
-    folder = write_sitecustomize(tmp_path / "lacking", name, only_in="zygote.py")
-    with open(folder / "sitecustomize.py", "a") as file:
-        file.write("    [sys.modules.pop(name, None) for name in ('logging', 'threading')]\n")
-    run = program.run("warm", "program.py", env={"PYTHONPATH": str(folder)})
-    assert run.ending == (0, b"ran\n", b"")
-
-
 @pytest.mark.parametrize("module", ["_signal", "_socket"])
 def test_without_what_is_only_faster_workers_are_warm(program, tmp_path, module) -> None:
     program.write({"program.py": "print('ran')"})

@@ -38,7 +38,8 @@ def test_reservations_of_several_processes_never_clash() -> None:
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         for _ in range(PROCESSES)
     ]
-    numbers = [int(word) for holder in holders for word in holder.stdout.readline().split()]
+    pipes = [holder.stdout for holder in holders if holder.stdout is not None]
+    numbers = [int(word) for pipe in pipes for word in pipe.readline().split()]
     for holder in holders:
         holder.communicate()
     assert len(numbers) == PROCESSES * EACH
@@ -86,7 +87,9 @@ def test_nobody_connects_from_a_reserved_port() -> None:
         (socket.AF_INET6, "::"),
     ],
 )
-def test_a_plain_server_can_listen_at_a_reserved_port(reserved, family, address) -> None:
+def test_a_plain_server_can_listen_at_a_reserved_port(
+    reserved: ReservedPort, family: socket.AddressFamily, address: str
+) -> None:
     with socket.create_server((address, reserved.number), family=family) as server:
         target = "::1" if family == socket.AF_INET6 else "127.0.0.1"
         with socket.create_connection((target, reserved.number)) as client:
@@ -96,7 +99,7 @@ def test_a_plain_server_can_listen_at_a_reserved_port(reserved, family, address)
             assert client.recv(5) == b"hello"
 
 
-def test_a_server_of_both_families_can_listen_at_a_reserved_port(reserved) -> None:
+def test_a_server_of_both_families_can_listen_at_a_reserved_port(reserved: ReservedPort) -> None:
     server = socket.create_server(
         ("", reserved.number), family=socket.AF_INET6, dualstack_ipv6=True
     )
@@ -104,12 +107,14 @@ def test_a_server_of_both_families_can_listen_at_a_reserved_port(reserved) -> No
         pass
 
 
-def test_nobody_answers_at_a_reserved_port_before_somebody_serves_it(reserved) -> None:
+def test_nobody_answers_at_a_reserved_port_before_somebody_serves_it(
+    reserved: ReservedPort,
+) -> None:
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", reserved.number))
 
 
-def test_a_second_server_is_refused_while_the_first_listens(reserved) -> None:
+def test_a_second_server_is_refused_while_the_first_listens(reserved: ReservedPort) -> None:
     with (
         socket.create_server(("127.0.0.1", reserved.number)),
         pytest.raises(OSError, match="in use"),
@@ -139,7 +144,7 @@ def test_whoever_knocks_at_a_listening_port_is_heard_by_who_serves_it_later() ->
 
 @pytest.mark.torch
 @pytest.mark.timeout(300)
-def test_pytorchs_store_can_listen_at_a_reserved_port(reserved) -> None:
+def test_pytorchs_store_can_listen_at_a_reserved_port(reserved: ReservedPort) -> None:
     """In a process of its own: importing PyTorch leaves threads in whoever does."""
     program = """
 import sys
@@ -156,7 +161,7 @@ assert server.port == port
     assert ended.returncode == 0, ended.stderr
 
 
-def test_a_duplicate_is_not_passed_on_to_children(reserved) -> None:
+def test_a_duplicate_is_not_passed_on_to_children(reserved: ReservedPort) -> None:
     descriptor = reserved.duplicate()
     assert not os.get_inheritable(descriptor)
     os.close(descriptor)

@@ -35,7 +35,7 @@ def imported_by(code: str, before: str, folder: Path) -> set[str]:
 
 
 def test_the_loop_finds_loaded_what_looks_need(tmp_path: Path) -> None:
-    looks = "from holdfast.core.policy import hangs, standings, stragglers, stuck\n"
+    looks = "from holdfast.core.policy import hangs, stuck, worker_progress\n"
     looks += f"from {MONITORING} import checks, stacks"
     assert imported_by(looks, "", tmp_path)
     assert imported_by(looks, "monitor.load()", tmp_path) == set()

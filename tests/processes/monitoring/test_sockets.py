@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,7 +15,7 @@ SENT = 12345
 
 
 @pytest.fixture(params=["127.0.0.1", "::1"])
-def listener(request: pytest.FixtureRequest):
+def listener(request: pytest.FixtureRequest) -> Iterator[socket.socket]:
     family = socket.AF_INET6 if ":" in request.param else socket.AF_INET
     try:
         listening = socket.create_server((request.param, 0), family=family)

@@ -16,6 +16,7 @@ import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -74,7 +75,7 @@ def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
             loop.call_soon(loop.stop)
             loop.run_forever()
 
-    yield Stage(loop, run_until)
+    yield Stage(cast(Loop, loop), run_until)
     loop.close()
 
 

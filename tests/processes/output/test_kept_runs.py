@@ -93,6 +93,7 @@ def test_of_many_runs_the_last_are_kept(
         assert logs.journal is not None
     begin()[1].end(RECORD)
     assert journals(temporary) == 3
+    assert logs.journal is not None
     assert logs.journal.exists(), "the last but one"
 
 

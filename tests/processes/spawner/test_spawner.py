@@ -9,9 +9,10 @@ import stat
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -109,7 +110,9 @@ def spawner() -> Iterator[Spawner]:
 SLEEP = (sys.executable, "-c", "import signal\nwhile True: signal.pause()")
 
 
-def test_a_command_is_run_with_its_streams_and_environment(spawner, tmp_path) -> None:
+def test_a_command_is_run_with_its_streams_and_environment(
+    spawner: Spawner, tmp_path: Path
+) -> None:
     (tmp_path / "in").write_text("read this")
     descriptors = [
         os.open(tmp_path / "in", os.O_RDONLY),
@@ -133,7 +136,9 @@ def test_a_command_is_run_with_its_streams_and_environment(spawner, tmp_path) ->
     ("name", "code", "words"),
     [("no-such-\udcff", 127, b"No such file"), ("plain-file", 126, b"Permission denied")],
 )
-def test_what_cannot_be_run_says_so_on_its_own_stderr(spawner, tmp_path, name, code, words) -> None:
+def test_what_cannot_be_run_says_so_on_its_own_stderr(
+    spawner: Spawner, tmp_path: Path, name: str, code: int, words: bytes
+) -> None:
     (tmp_path / "plain-file").write_text("no program")
     null = [os.open(os.devnull, os.O_RDWR) for _ in range(2)]
     err = os.open(tmp_path / "err", os.O_CREAT | os.O_WRONLY)
@@ -145,13 +150,13 @@ def test_what_cannot_be_run_says_so_on_its_own_stderr(spawner, tmp_path, name, c
     assert words in said
 
 
-def test_a_death_by_signal_is_a_negative_status(spawner) -> None:
+def test_a_death_by_signal_is_a_negative_status(spawner: Spawner) -> None:
     pid = spawner.run("one", *SLEEP)
     os.kill(pid, signal.SIGKILL)
     assert spawner.next(Exited).status == -signal.SIGKILL
 
 
-def test_a_signal_goes_to_those_who_are_named(spawner) -> None:
+def test_a_signal_goes_to_those_who_are_named(spawner: Spawner) -> None:
     spawner.run("one", *SLEEP)
     other = spawner.run("other", *SLEEP)
     os.kill(other, signal.SIGSTOP)
@@ -162,7 +167,7 @@ def test_a_signal_goes_to_those_who_are_named(spawner) -> None:
     assert len(spawner.next(Stuck).processes) == 1
 
 
-def test_a_worker_that_is_paused_stays_so_until_it_is_to_go_on_or_to_end(spawner) -> None:
+def test_a_worker_that_is_paused_stays_so_until_it_is_to_go_on_or_to_end(spawner: Spawner) -> None:
     pid = spawner.run("one", *SLEEP)
 
     def send(number: int, *, wakes: bool = False) -> None:
@@ -185,7 +190,7 @@ def test_a_worker_that_is_paused_stays_so_until_it_is_to_go_on_or_to_end(spawner
     assert spawner.next(Exited).status == -signal.SIGTERM
 
 
-def test_a_signal_right_after_the_birth_is_not_lost(spawner) -> None:
+def test_a_signal_right_after_the_birth_is_not_lost(spawner: Spawner) -> None:
     """The child of a process that ignores it would ignore it too, until it is its own."""
     for number in range(30):
         spawner.run(str(number), *SLEEP)
@@ -194,7 +199,9 @@ def test_a_signal_right_after_the_birth_is_not_lost(spawner) -> None:
     assert statuses == {-signal.SIGTERM}
 
 
-def test_a_kill_reaches_all_generations_and_tells_of_each_worker_first(spawner, tmp_path) -> None:
+def test_a_kill_reaches_all_generations_and_tells_of_each_worker_first(
+    spawner: Spawner, tmp_path: Path
+) -> None:
     program = """
         import os, signal, sys
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -233,7 +240,7 @@ CLEANS_UP = "os.read(int(sys.argv[1]), 1); open(sys.argv[2] + '.cleaned', 'w').c
 NEVER_ENDS = "\nwhile True: signal.pause()"
 
 
-def test_who_cleans_up_after_the_others_may_do_so(spawner, tmp_path) -> None:
+def test_who_cleans_up_after_the_others_may_do_so(spawner: Spawner, tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     spawner.run("one", sys.executable, "-c", CLEANER, str(ready), CLEANS_UP)
     until(ready.exists)
@@ -243,7 +250,9 @@ def test_who_cleans_up_after_the_others_may_do_so(spawner, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("how", ["kill", "end", "hang up", "lease"])
-def test_who_only_pretends_to_clean_up_is_killed_too(spawner, tmp_path, how) -> None:
+def test_who_only_pretends_to_clean_up_is_killed_too(
+    spawner: Spawner, tmp_path: Path, how: str
+) -> None:
     ready = tmp_path / "ready"
     spawner.run("one", sys.executable, "-c", CLEANER, str(ready), NEVER_ENDS)
     until(ready.exists)
@@ -260,7 +269,7 @@ def test_who_only_pretends_to_clean_up_is_killed_too(spawner, tmp_path, how) -> 
     assert linux.read_process(pretender) is None
 
 
-def test_a_lease_is_waited_for_on_its_own_clock(spawner) -> None:
+def test_a_lease_is_waited_for_on_its_own_clock(spawner: Spawner) -> None:
     """With a timeout workers would run on after the machine was suspended."""
     spawner.run("one", *SLEEP)
     assert timers_of(spawner.pid) == [], "who has no lease needs no timer"
@@ -281,12 +290,14 @@ def test_a_lease_is_waited_for_on_its_own_clock(spawner) -> None:
     until(lambda: not left_s(), "the end of the lease")
 
 
-def test_a_kill_of_nothing_is_done_at_once(spawner) -> None:
+def test_a_kill_of_nothing_is_done_at_once(spawner: Spawner) -> None:
     spawner.ask(Kill())
-    assert spawner.next(EverythingGone)
+    spawner.next(EverythingGone)
 
 
-def test_each_kill_is_answered_for_its_round_and_the_end_of_a_lease_for_none(spawner) -> None:
+def test_each_kill_is_answered_for_its_round_and_the_end_of_a_lease_for_none(
+    spawner: Spawner,
+) -> None:
     spawner.run("one", *SLEEP)
     spawner.ask(StopAndKillAt(stop_at=linux.now(), kill_at=linux.now()))
     assert spawner.next(EverythingGone).round == 0
@@ -295,7 +306,7 @@ def test_each_kill_is_answered_for_its_round_and_the_end_of_a_lease_for_none(spa
         assert spawner.next(EverythingGone).round == number
 
 
-def test_it_can_be_used_again_after_a_kill(spawner) -> None:
+def test_it_can_be_used_again_after_a_kill(spawner: Spawner) -> None:
     spawner.run("one", *SLEEP)
     spawner.ask(Kill())
     spawner.next(EverythingGone)
@@ -303,7 +314,7 @@ def test_it_can_be_used_again_after_a_kill(spawner) -> None:
     assert [m.status for m in (spawner.next(Exited), spawner.next(Exited))] == [-9, 5]
 
 
-def test_orphans_are_reaped(spawner, tmp_path) -> None:
+def test_orphans_are_reaped(spawner: Spawner, tmp_path: Path) -> None:
     """Neither a daemon nor a forgotten child stays as a zombie."""
     daemon = "(sleep 0.01; echo > done) & exit 0"
     spawner.run("one", "sh", "-c", f"cd {tmp_path}; {daemon}")
@@ -312,7 +323,9 @@ def test_orphans_are_reaped(spawner, tmp_path) -> None:
     until(lambda: linux.descendants(spawner.pid) == [])
 
 
-def test_the_end_is_the_end_of_everything(spawner, is_running) -> None:
+def test_the_end_is_the_end_of_everything(
+    spawner: Spawner, is_running: Callable[[int], bool]
+) -> None:
     pids = [spawner.run(name, *SLEEP) for name in ("one", "two")]
     spawner.ask(Shutdown())
     assert spawner.end_of_stream()
@@ -320,22 +333,24 @@ def test_the_end_is_the_end_of_everything(spawner, is_running) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(spawner.pid, 0)[1]) == 0
 
 
-def test_it_ends_everything_when_nobody_is_there_any_more(spawner, is_running) -> None:
+def test_it_ends_everything_when_nobody_is_there_any_more(
+    spawner: Spawner, is_running: Callable[[int], bool]
+) -> None:
     pids = [spawner.run(name, *SLEEP) for name in ("one", "two")]
     spawner.connection.socket.close()
     assert os.waitstatus_to_exitcode(os.waitpid(spawner.pid, 0)[1]) == 0
     assert not any(map(is_running, pids))
 
 
-def test_it_outlives_the_signals_of_a_terminal_and_of_a_shutdown(spawner) -> None:
+def test_it_outlives_the_signals_of_a_terminal_and_of_a_shutdown(spawner: Spawner) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         os.kill(spawner.pid, number)
     spawner.ask(Kill())
-    assert spawner.next(EverythingGone)
+    spawner.next(EverythingGone)
     assert os.getsid(spawner.pid) == spawner.pid
 
 
-def test_it_is_one_thread_and_holds_on_to_nothing(spawner) -> None:
+def test_it_is_one_thread_and_holds_on_to_nothing(spawner: Spawner) -> None:
     before = os.listdir(f"/proc/{spawner.pid}/fd")
     for number in range(20):
         spawner.run(str(number), "true")
@@ -344,18 +359,22 @@ def test_it_is_one_thread_and_holds_on_to_nothing(spawner) -> None:
     assert os.listdir(f"/proc/{spawner.pid}/fd") == before
 
 
-def test_a_fork_without_a_zygote_is_told_and_its_descriptors_are_let_go(spawner) -> None:
+def test_a_fork_without_a_zygote_is_told_and_its_descriptors_are_let_go(spawner: Spawner) -> None:
     reading, writing = os.pipe()
     spawner.ask(fork_of("one"), [writing])
-    assert spawner.next(ZygoteEnded)
+    spawner.next(ZygoteEnded)
     assert os.read(reading, 1) == b"", "somebody still holds the other end"
     os.close(reading)
 
 
 def test_a_fork_by_a_zygote_that_has_just_died_holds_on_to_nothing(
-    spawner, tmp_path, is_running
+    spawner: Spawner, tmp_path: Path, is_running: Callable[[int], bool]
 ) -> None:
     """It reads the request before it sees the end of the zygote, and has nowhere to send it."""
+
+    def is_gone(pid: int) -> bool:
+        return not is_running(pid)
+
     deaf = tmp_path / "deaf"
     deaf.write_text("#!/bin/sh\nexec sleep 1000\n")
     deaf.chmod(0o755)
@@ -365,13 +384,13 @@ def test_a_fork_by_a_zygote_that_has_just_died_holds_on_to_nothing(
         until(lambda: below(spawner.pid))
         (zygote,) = below(spawner.pid)
         os.kill(spawner.pid, signal.SIGSTOP)
-        until(lambda: linux.read_process(spawner.pid).state == "T")
+        until(lambda: is_stopped(spawner.pid))
         null = [os.open(os.devnull, os.O_RDWR) for _ in range(3)]
         spawner.ask(fork_of("one"), null)
         os.kill(zygote, signal.SIGKILL)
-        until(lambda pid=zygote: not is_running(pid))
+        until(partial(is_gone, zygote))
         os.kill(spawner.pid, signal.SIGCONT)
-        assert spawner.next(ZygoteEnded)
+        spawner.next(ZygoteEnded)
         spawner.ask(ReportStuck())
         spawner.next(Stuck)  # All that came before is done.
         spawner.heard.clear()
@@ -380,18 +399,24 @@ def test_a_fork_by_a_zygote_that_has_just_died_holds_on_to_nothing(
 
 def fork_of(name: str, **shared: str) -> Fork:
     """Of a worker that no zygote would make anything of."""
-    words = {"name": name, "kind": "", "target": "", "interpreter": (), "command": [], "argv": []}
-    worker = WarmWorker(**words, env={}, learns=False, descriptors=0, cpus=None)
+    worker = WarmWorker(
+        name=name, kind="", target="", interpreter=(), command=[], argv=[], env={}, learns=False,
+        descriptors=0, cpus=None,
+    )  # fmt: skip
     return Fork(common=InCommon(shared_env=shared, spawner=0), workers=[worker])
 
 
 def preload_by(interpreter: str) -> Preload:
     """Of nothing."""
-    nothing = dict.fromkeys(
-        ("steps", "late", "avoid", "trusted", "per_worker_names", "always_set"), ()
-    )
-    places = {"program_folder": None, "own_folders": []}
-    return Preload(interpreter=interpreter, env={}, under={}, **nothing, **places)
+    return Preload(
+        interpreter=interpreter, env={}, under={}, steps=(), late=(), avoid=(), trusted=(),
+        per_worker_names=(), always_set=(), program_folder=None, own_folders=[],
+    )  # fmt: skip
+
+
+def is_stopped(pid: int) -> bool:
+    process = linux.read_process(pid)
+    return process is not None and process.state == "T"
 
 
 def below(pid: int) -> list[int]:
@@ -429,7 +454,9 @@ time.sleep(1000)
 """
 
 
-def test_a_message_of_the_zygote_is_not_waited_for_twice(spawner, tmp_path, is_running) -> None:
+def test_a_message_of_the_zygote_is_not_waited_for_twice(
+    spawner: Spawner, tmp_path: Path, is_running: Callable[[int], bool]
+) -> None:
     """A child's end makes it read the zygote too, which may be all that there was to read.
 
     It is kept busy with sending what the zygote does not take, until both have happened.
@@ -455,15 +482,17 @@ def test_a_message_of_the_zygote_is_not_waited_for_twice(spawner, tmp_path, is_r
     assert spawner.next(Preloaded).reason == "first taken"
     assert spawner.next(Exited).name == "one"
     spawner.ask(ReportStuck())
-    assert spawner.next(Stuck)
+    spawner.next(Stuck)
 
 
-def test_a_zygote_that_ends_is_told(spawner) -> None:
+def test_a_zygote_that_ends_is_told(spawner: Spawner) -> None:
     spawner.ask(preload_by("/bin/false"))
-    assert spawner.next(ZygoteEnded)
+    spawner.next(ZygoteEnded)
 
 
-def test_more_descriptors_than_one_message_carries_reach_a_command(spawner, tmp_path) -> None:
+def test_more_descriptors_than_one_message_carries_reach_a_command(
+    spawner: Spawner, tmp_path: Path
+) -> None:
     path = tmp_path / "numbers"
     descriptors = [os.open(os.devnull, os.O_RDWR) for _ in range(3)]
     numbers = tuple(range(500, 1000))
@@ -475,7 +504,9 @@ def test_more_descriptors_than_one_message_carries_reach_a_command(spawner, tmp_
     assert path.read_bytes() == b"x" * 500
 
 
-def test_a_request_that_it_cannot_carry_out_ends_it_at_once(capfd) -> None:
+def test_a_request_that_it_cannot_carry_out_ends_it_at_once(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     """One that was passed over would be waited for, for ever."""
     spawner = Spawner()
     spawner.ask(EverythingGone())
@@ -485,11 +516,12 @@ def test_a_request_that_it_cannot_carry_out_ends_it_at_once(capfd) -> None:
     assert "nothing that a spawner does: EverythingGone" in capfd.readouterr().err
 
 
-def test_nothing_here_is_inheritable_while_it_is_started(monkeypatch) -> None:
+def test_nothing_here_is_inheritable_while_it_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     """What another thread started meanwhile would keep it open."""
-    spawn, inheritable = os.posix_spawn, []
+    spawn = os.posix_spawn
+    inheritable: list[int] = []
 
-    def noting(*arguments, **more) -> int:
+    def noting(*arguments: Any, **more: Any) -> int:
         inheritable.extend(filter(_is_inheritable, map(int, os.listdir("/proc/self/fd"))))
         return spawn(*arguments, **more)
 
@@ -506,7 +538,7 @@ def _is_inheritable(number: int) -> bool:
         return False
 
 
-def test_both_ends_of_its_socket_are_private(spawner, tmp_path) -> None:
+def test_both_ends_of_its_socket_are_private(spawner: Spawner, tmp_path: Path) -> None:
     """A worker that held one could speak for the agent, or hide its end."""
     ready = tmp_path / "ready"
     program = "import signal, sys; open(sys.argv[1], 'w').close()\nwhile True: signal.pause()"

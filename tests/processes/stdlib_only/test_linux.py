@@ -9,6 +9,8 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,9 +19,12 @@ from holdfast.processes.stdlib_only import linux
 from ...timers_of_processes import timers_of
 from ...waiting import DEADLINE_S, until
 
+Start = Callable[..., Any]
+"""Returns a process all of whose pipes are there."""
+
 
 @pytest.fixture
-def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+def start() -> Iterator[Start]:
     """Start a program with pipes; it is killed after the test."""
     started: list[subprocess.Popen[str]] = []
 
@@ -55,7 +60,7 @@ sys.stdin.read()
 """
 
 
-def test_a_process_is_read_whatever_its_name(start) -> None:
+def test_a_process_is_read_whatever_its_name(start: Start) -> None:
     """A name may hold the brackets and blanks that separate the fields."""
     name = "a) S 1 (b"
     process = start(
@@ -74,13 +79,13 @@ def test_a_process_is_read_whatever_its_name(start) -> None:
     assert found.state in "SRD"
 
 
-def test_a_process_that_is_not_there_is_none(start) -> None:
+def test_a_process_that_is_not_there_is_none(start: Start) -> None:
     process = start("")
     process.wait()
     assert linux.read_process(process.pid) is None
 
 
-def test_descendants_are_found_in_all_generations(start) -> None:
+def test_descendants_are_found_in_all_generations(start: Start) -> None:
     family = [int(word) for word in start(FAMILY).stdout.readline().split()]
     parent, child, grandchild = family
     found = {process.pid for process in linux.descendants(os.getpid())}
@@ -95,7 +100,7 @@ def test_descendants_are_found_in_all_generations(start) -> None:
     os.kill(child, signal.SIGKILL)
 
 
-def test_only_what_is_below_is_killed(start, is_running) -> None:
+def test_only_what_is_below_is_killed(start: Start, is_running: Callable[[int], bool]) -> None:
     parent, child, grandchild = (int(word) for word in start(FAMILY).stdout.readline().split())
     table = {process.pid: process for process in linux.process_table()}
     linux.kill_if_below(table[grandchild], root=os.getpid() + 1)
@@ -107,7 +112,9 @@ def test_only_what_is_below_is_killed(start, is_running) -> None:
     assert is_running(parent)
 
 
-def test_a_process_that_has_gone_is_not_missed(start, is_running) -> None:
+def test_a_process_that_has_gone_is_not_missed(
+    start: Start, is_running: Callable[[int], bool]
+) -> None:
     ended, other = start("input()"), start("print('here', flush=True); input()")
     gone = linux.read_process(ended.pid)
     assert gone is not None
@@ -119,11 +126,15 @@ def test_a_process_that_has_gone_is_not_missed(start, is_running) -> None:
     linux.kill_if_below(gone, os.getpid())
     assert is_running(other.pid)
     assert os.listdir("/proc/self/fd") == before
-    linux.kill_if_below(linux.read_process(other.pid), os.getpid())
+    there = linux.read_process(other.pid)
+    assert there is not None
+    linux.kill_if_below(there, os.getpid())
     assert other.wait() == -signal.SIGKILL
 
 
-def test_everything_below_a_subreaper_is_killed_and_reaped(start, is_running) -> None:
+def test_everything_below_a_subreaper_is_killed_and_reaped(
+    start: Start, is_running: Callable[[int], bool]
+) -> None:
     """Daemons, those who ignore signals, and those who are forking at that very moment."""
     process = start(
         """
@@ -162,7 +173,7 @@ def test_everything_below_a_subreaper_is_killed_and_reaped(start, is_running) ->
     assert not any(map(is_running, pids))
 
 
-def test_a_process_knows_whether_it_has_children(start) -> None:
+def test_a_process_knows_whether_it_has_children(start: Start) -> None:
     process = start(
         """
         import os
@@ -180,7 +191,9 @@ def test_a_process_knows_whether_it_has_children(start) -> None:
     assert process.stdout.read().split() == ["False", "True", "False"]
 
 
-def test_a_worker_has_a_session_descriptors_and_signals_of_its_own(start, tmp_path) -> None:
+def test_a_worker_has_a_session_descriptors_and_signals_of_its_own(
+    start: Start, tmp_path: Path
+) -> None:
     """Whatever its parent ignored, blocked or had open in the way."""
     process = start(
         """
@@ -213,7 +226,7 @@ def test_a_worker_has_a_session_descriptors_and_signals_of_its_own(start, tmp_pa
     assert lines == ["True 1", "True", "True", "True", "set()", "/dev/null"]
 
 
-def test_a_worker_dies_with_its_parent(start, is_running) -> None:
+def test_a_worker_dies_with_its_parent(start: Start, is_running: Callable[[int], bool]) -> None:
     process = start(
         """
         import os, signal, sys
@@ -238,7 +251,7 @@ def test_a_worker_dies_with_its_parent(start, is_running) -> None:
     until(lambda: not is_running(worker))
 
 
-def test_a_worker_whose_parent_is_already_gone_never_runs(start) -> None:
+def test_a_worker_whose_parent_is_already_gone_never_runs(start: Start) -> None:
     process = start(
         """
         import os
@@ -254,7 +267,7 @@ def test_a_worker_whose_parent_is_already_gone_never_runs(start) -> None:
     assert process.stdout.readline() == "125\n"
 
 
-def test_a_process_shows_the_command_and_environment_it_is_given(start) -> None:
+def test_a_process_shows_the_command_and_environment_it_is_given(start: Start) -> None:
     process = start(
         """
         import sys
@@ -275,7 +288,9 @@ def test_a_process_shows_the_command_and_environment_it_is_given(start) -> None:
 # --- patience with those who clean up ----------------------------------------------------
 
 
-def test_who_was_spared_is_killed_however_little_time_is_left_then(start, is_running) -> None:
+def test_who_was_spared_is_killed_however_little_time_is_left_then(
+    start: Start, is_running: Callable[[int], bool]
+) -> None:
     process = start(
         """
         import os, signal, subprocess, sys
@@ -318,7 +333,7 @@ def test_a_process_whose_program_cannot_be_seen_yet_is_spared_and_looked_at_agai
 # --- looking changes nothing -------------------------------------------------------------
 
 
-def test_who_asks_for_a_subreaper_stays_what_it_was(start) -> None:
+def test_who_asks_for_a_subreaper_stays_what_it_was(start: Start) -> None:
     """A doctor that looked took an agent's orphans away, once."""
     process = start(
         """

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
 
 import pytest
 
 from holdfast.processes.stdlib_only.private_messages import Message
 from holdfast.processes.stdlib_only.wire import MAX_DESCRIPTORS, PrivateConnection
+
+Ends = tuple[PrivateConnection, PrivateConnection]
 
 
 class Parcel(Message):
@@ -17,24 +21,27 @@ class Parcel(Message):
     text: str = ""
 
 
+Received = list[tuple[Parcel, list[int]]]
+
+
 @pytest.fixture
-def ends() -> Iterator[tuple[PrivateConnection, PrivateConnection]]:
+def ends() -> Iterator[Ends]:
     one, other = (PrivateConnection(sock) for sock in socket.socketpair())
     yield one, other
     one.close()
     other.close()
 
 
-def exchange(sender: PrivateConnection, receiver: PrivateConnection, count: int) -> list:
+def exchange(sender: PrivateConnection, receiver: PrivateConnection, count: int) -> Received:
     """Send what is queued, as far as there is room, until so many frames have arrived."""
-    messages = []
+    messages: Received = []
     while len(messages) < count:
         sender.flush()
-        messages += receiver.receive()
+        messages += cast(Received, receiver.receive())
     return messages
 
 
-def test_frames_arrive_whole_and_in_order(ends) -> None:
+def test_frames_arrive_whole_and_in_order(ends: Ends) -> None:
     one, other = ends
     sent = [(number, "x" * (number % 7) * 1000) for number in range(300)]
     for number, text in sent:
@@ -43,7 +50,7 @@ def test_frames_arrive_whole_and_in_order(ends) -> None:
     assert [(message.number, message.text) for message, _ in received] == sent
 
 
-def test_a_frame_larger_than_any_buffer_arrives(ends) -> None:
+def test_a_frame_larger_than_any_buffer_arrives(ends: Ends) -> None:
     one, other = ends
     one.queue(Parcel(text="y" * 5_000_000))
     assert not one.flush(), "it cannot have gone out at once"
@@ -52,7 +59,7 @@ def test_a_frame_larger_than_any_buffer_arrives(ends) -> None:
     assert one.flush()
 
 
-def test_bytes_that_are_no_text_survive(ends) -> None:
+def test_bytes_that_are_no_text_survive(ends: Ends) -> None:
     """Environments and arguments of Unix may hold any bytes."""
     one, other = ends
     word = os.fsdecode(b"caf\xe9 \xff\xfe")
@@ -61,7 +68,7 @@ def test_bytes_that_are_no_text_survive(ends) -> None:
     assert os.fsencode(message.text) == b"caf\xe9 \xff\xfe"
 
 
-def test_descriptors_come_with_their_own_frame(ends, tmp_path) -> None:
+def test_descriptors_come_with_their_own_frame(ends: Ends, tmp_path: Path) -> None:
     """Also when the frames are so long that reads and frames do not end together."""
     one, other = ends
     for number in range(40):
@@ -79,7 +86,7 @@ def test_descriptors_come_with_their_own_frame(ends, tmp_path) -> None:
             os.close(descriptor)
 
 
-def test_as_many_descriptors_as_allowed_fit_into_a_frame(ends) -> None:
+def test_as_many_descriptors_as_allowed_fit_into_a_frame(ends: Ends) -> None:
     one, other = ends
     one.queue(Parcel(), [os.open(os.devnull, os.O_RDONLY) for _ in range(MAX_DESCRIPTORS)])
     ((_, received),) = exchange(one, other, 1)
@@ -88,7 +95,7 @@ def test_as_many_descriptors_as_allowed_fit_into_a_frame(ends) -> None:
         os.close(each)
 
 
-def test_descriptors_are_closed_once_sent(ends) -> None:
+def test_descriptors_are_closed_once_sent(ends: Ends) -> None:
     one, other = ends
     descriptor = os.open(os.devnull, os.O_RDONLY)
     one.queue(Parcel(), [descriptor])
@@ -123,18 +130,18 @@ def test_descriptors_whose_frame_never_came_are_closed_with_the_connection() -> 
     os.close(reading)
 
 
-def test_the_end_of_the_other_side_is_told(ends) -> None:
+def test_the_end_of_the_other_side_is_told(ends: Ends) -> None:
     one, other = ends
     one.queue(Parcel(text="the last"))
     one.flush()
     one.socket.close()
-    ((message, _),) = other.receive()
+    ((message, _),) = cast(Received, other.receive())
     assert message.text == "the last"
     with pytest.raises(EOFError):
         other.receive()
 
 
-def test_sending_to_a_side_that_is_gone_raises_and_kills_nobody(ends) -> None:
+def test_sending_to_a_side_that_is_gone_raises_and_kills_nobody(ends: Ends) -> None:
     one, other = ends
     other.socket.close()
     one.queue(Parcel(text="anyone there?"))

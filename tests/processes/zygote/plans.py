@@ -28,7 +28,6 @@ TREE = {
     "elsewhere/far.py": "import struct\n",
     "elsewhere/json.py": "import string\n",
     "listed.py": "__all__ = ['_x']\ndef _x(a): own()\n",
-    "giving.py": "def __getattr__(name): own()\n",
 }
 
 

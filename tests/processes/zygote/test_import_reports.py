@@ -74,28 +74,3 @@ def test_to_look_whether_a_module_is_there_is_no_import(tmp_path: Path) -> None:
         print(seen)
     """
     assert run(text, tmp_path) == ["package True", "['package', 'inner']"]
-
-
-def test_what_is_to_be_done_with_a_module_is_done_once_it_is_loaded(tmp_path: Path) -> None:
-    text = """
-        import sys
-        done = []
-        finder = import_reports.ImportFinder(lambda name: None)
-        sys.meta_path.insert(0, finder)
-        finder.when_loaded['package'] = lambda module: done.append(hasattr(module, 'frame'))
-        import package
-        spec = package.__spec__
-        print(done, vars(spec.loader) == {'name': 'package', 'path': package.__file__})
-        print(type(spec.loader).__name__, package.__loader__ is spec.loader)
-    """
-    assert run(text, tmp_path) == ["[True] True", "SourceFileLoader True"]
-
-
-def test_what_a_package_does_that_cannot_be_watched_is_asked_about(tmp_path: Path) -> None:
-    text = """
-        import sys
-        watch = import_reports.Watch()
-        watch.guard(print, {'package': lambda module: 'why'})
-        import package
-    """
-    assert run(text, tmp_path) == ["why"]

@@ -47,8 +47,6 @@ PLANS = {
         ("import struct", "import string", J)),
     "what own modules import that import each other": (
         "import round\nimport json", ("import string", "import struct", J)),
-    "none after a name that an own module lacks": ("from own import absent_x\nimport json",
-                                                   ("import struct",)),
     "none after a relative import without a package": ("from . import own\nimport json", ()),
     "not what the program hides": ("import queue\nimport json", ("import heapq", J)),
     "not what is run as the program in an own module": (
@@ -105,9 +103,6 @@ TRIES = {
     "none where it is not sure that it fails": (
         "import os\ntry:\n if os.x: import absent_x\nexcept ImportError: import json\nimport re",
         ("import os",)),
-    "no handler of a missing module for a missing name": (
-        "try:\n from own import y\nexcept ModuleNotFoundError:\n import json\nimport re",
-        ("import struct",)),
     "nothing that depends on whether it worked": (
         "try:\n import numpy\n X = 1\nexcept ImportError: X = 0\nif X:\n import psutil\nimport re",
         ("import numpy",)),
@@ -145,7 +140,7 @@ IS_TRUE = (
     "not TYPE_CHECKING", "not typing.TYPE_CHECKING", "1 + 1 == 2",
     "sys.version_info >= (3, 8)", "sys.version_info[0] == 3",
     "sys.platform == 'linux'", "os.name == 'posix'",
-    "sys.platform.startswith('linux') and 'a' in 'abc'", "__name__ == '__main__'",
+    "sys.platform.startswith('linux')", "__name__ == '__main__'",
     "WANTED", "'a' if WANTED else ''",
 )  # fmt: skip
 IS_FALSE = (
@@ -176,7 +171,9 @@ import json
     *((each, ("import psutil", J)) for each in IS_FALSE),
     *((each, ()) for each in IS_EITHER),
 ])  # fmt: skip
-def test_a_condition_is_worked_out_or_ends_it(tmp_path: Path, condition: str, branch) -> None:
+def test_a_condition_is_worked_out_or_ends_it(
+    tmp_path: Path, condition: str, branch: tuple[str, ...]
+) -> None:
     steps = steps_of(tmp_path, OPENING.replace("CONDITION", condition))
     begin = ("import os", "import typing", "from typing import TYPE_CHECKING")
     assert steps == (*begin, *branch)
@@ -190,7 +187,9 @@ def test_a_module_of_the_standard_library_may_depend(tmp_path: Path) -> None:
 # Whose modules are.
 
 
-def test_parts_of_a_package_in_several_folders_are_told_apart(tmp_path: Path, monkeypatch) -> None:
+def test_parts_of_a_package_in_several_folders_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(tmp_path / "site-packages", {"parts_x/theirs/__init__.py": "", "parts_x/more.py": ""})
     monkeypatch.syspath_prepend(str(tmp_path / "site-packages"))
     text = "import parts_x.theirs\nfrom parts_x import ours, more\nfrom parts_x.theirs import a"
@@ -231,7 +230,9 @@ class Finder:
         return None
 
 
-def test_nothing_is_missing_for_sure_if_somebody_else_may_find_it(tmp_path, monkeypatch) -> None:
+def test_nothing_is_missing_for_sure_if_somebody_else_may_find_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = "try:\n import absent_x\nexcept ImportError:\n import json\nimport re"
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder])
     assert steps_of(tmp_path, text) == ("import absent_x", "import re")
@@ -272,7 +273,9 @@ def test_the_plan_of_a_module_has_what_its_packages_import(tmp_path: Path) -> No
     assert planned == expected
 
 
-def test_the_plan_of_an_installed_module_has_its_packages(tmp_path: Path, monkeypatch) -> None:
+def test_the_plan_of_an_installed_module_has_its_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also if they are installed below the folder that the job is started in."""
     installed = tmp_path / "env" / "site-packages"
     main = "from .inner import f\nf()"
@@ -284,7 +287,9 @@ def test_the_plan_of_an_installed_module_has_its_packages(tmp_path: Path, monkey
     assert planned == ("import tool_x", "from tool_x.inner import f")
 
 
-def test_a_module_that_has_two_names_has_no_plan(tmp_path: Path, monkeypatch) -> None:
+def test_a_module_that_has_two_names_has_no_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`python -m code.main` and, with the folder on the path, `python -m main` are one file."""
     inner = {"code_x/pack_x/__init__.py": "", "code_x/pack_x/main.py": "import json"}
     write(tmp_path, inner)

@@ -23,7 +23,7 @@ CHANGES = {
     "sys.breakpointhook": "sys.breakpointhook = print",
     "sys.path_hooks": "sys.path_hooks.append(print)",
     "the standard streams": "import io; sys.stdin = io.StringIO()",
-    "who traces or profiles": "sys.setprofile(lambda *_: None)",
+    "the trace and profile functions": "sys.setprofile(lambda *_: None)",
     "the recursion limit": "sys.setrecursionlimit(1234)",
     "the switch interval": "sys.setswitchinterval(0.5)",
     "the limit of digits": "sys.set_int_max_str_digits(0)",

@@ -34,7 +34,7 @@ SCRIPTS = {
     # What only a worker can do.
     "reads, sets or removes `RANK`": IN_A_WORKER,
     "reads `sys.argv`": IN_A_WORKER,
-    "makes a temporary file": IN_A_WORKER,
+    "makes a temporary folder": IN_A_WORKER,
     "imports a name that the program has a file for": IN_A_WORKER,
     # When a module is left out.
     "raises": LEFT_OUT,
@@ -78,7 +78,6 @@ SCRIPTS = {
     "`random`, NumPy's": f"{NUMBERS}::test_unseeded_numbers_differ_between_ranks_and_between_runs",
     "`multiprocessing` (spawn": DOES,
     "threads: `main_thread`": f"{NUMBERS}::test_arrays_have_the_same_values",
-    "`logging`: `relativeCreated`": SEES,
     "`sys.modules` | nothing of ours": SEES,
     "a module beside the program": (
         f"{MODULES}::test_a_module_beside_the_program_wins_as_it_does_cold"
@@ -101,6 +100,9 @@ SCRIPTS = {
         f"{DIFFERENCES}::test_who_looks_whether_it_was_forked_sees_it"
     ),
     "One function of ours": f"{LIKE_COLD}::test_a_warm_worker_sees_what_a_cold_one_sees",
+    "`threading.main_thread().native_id`": (
+        f"{DIFFERENCES}::test_numbers_that_were_taken_when_the_zygote_was_made_stay"
+    ),
     "`gc.get_freeze_count()`": f"{DIFFERENCES}::test_what_was_preloaded_is_frozen",
     "`sitecustomize`": f"{DIFFERENCES}::test_what_sets_up_an_interpreter_ran_once_without_a_rank",
     "What workers import late is in": (

@@ -27,7 +27,7 @@ from holdfast.core.coordinator_io import (
     OperatorAsked,
     OperatorWish,
 )
-from holdfast.core.features.saving import coordinator as saving
+from holdfast.core.features import saving
 from holdfast.core.policy import sentences
 from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.document import NodeLimits

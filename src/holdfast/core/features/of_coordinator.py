@@ -6,8 +6,8 @@ from holdfast.core.coordinator_hooks import CoordinatorFeature
 from holdfast.core.features.commands import Commands
 from holdfast.core.features.exits import Exits
 from holdfast.core.features.failure_details import FailureDetails
-from holdfast.core.features.hangs.coordinator import Hangs
-from holdfast.core.features.saving.coordinator import Saving
+from holdfast.core.features.hangs import Hangs
+from holdfast.core.features.saving import Saving
 from holdfast.core.policy.config import JobConfig
 
 

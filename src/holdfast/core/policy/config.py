@@ -5,21 +5,21 @@ Nothing below reads the environment of the process to find a setting.
 
 Rules
 - Every default is written here and nowhere else.
-- `validate()` refuses combinations that cannot work, with a sentence and a hint; how the
-  times have to relate to each other is in `core.policy.timing`.
+- A value was checked by its parser (`core.policy.texts`). `validate()` refuses what a caller of the
+  API may have set, and combinations that cannot work, with a sentence and a hint; how
+  the times have to relate to each other is in `core.policy.timing`.
 - Durations are seconds and end in `_s`.
 - No secret is in here: a configuration is written to the journal.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 from msgspec import Struct, field
 
 from holdfast.core.policy import timing
-from holdfast.core.protocol.bounds import COUNT_MOST, HOST_MOST, NAME_MOST, PORT_MOST, SLOTS_MOST
+from holdfast.core.protocol.bounds import COUNT_MOST, HOST_MOST, NAME_MOST, SLOTS_MOST
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.model import Endpoint
 
@@ -214,10 +214,10 @@ class Oversight(Struct, frozen=True):
     """How long after its start a worker's first sign, a phase or a step, may take."""
     first_step_s: float | None = None
     """How long after its start a worker's first step may take, if limited."""
-    hang_unsaid_s: float = 1800.0
+    hang_unreported_s: float = 1800.0
     """The same for workers that never report a step."""
     straggler_after_s: float = 90.0
-    """How long a worker has to be slow to be reported (`core.policy.stragglers`)."""
+    """How long a worker has to be slow to be reported (`core.policy.worker_progress`)."""
     run_s: float | None = None
     """How long the whole run may take, from the first round on, if there is a limit."""
     file_timer: bool = False
@@ -375,17 +375,8 @@ class JobConfig(Struct, frozen=True):
     def validate(self) -> JobConfig:
         """Return self, or raise `UsageError` naming the first thing that cannot work."""
         self._check_sizes()
-        self._check_names_and_places()
-        self._check_restarts()
+        self._check_names_and_addresses()
         self._check_what_goes_together()
-        for settings in (
-            self.timeouts,
-            self.restarts,
-            self.quarantine,
-            self.leases,
-            self.oversight,
-        ):
-            _require_durations(settings)
         timing.check(self)
         return self
 
@@ -410,8 +401,13 @@ class JobConfig(Struct, frozen=True):
             f"a maximum of {self.max_nodes} nodes is below the minimum of {self.min_nodes}",
             "write the smaller number first: --nnodes MIN:MAX",
         )
+        _require(
+            self.restarts.max_restarts >= 0,
+            "--max-restarts cannot be negative",
+            "0 means that the first failure ends the job",
+        )
 
-    def _check_names_and_places(self) -> None:
+    def _check_names_and_addresses(self) -> None:
         _require(bool(self.role), "the role's name is empty", "--role trainer, for instance")
         for what, name in (("the role's name", self.role), ("the topology key", self.topology_key)):
             _require(
@@ -430,38 +426,6 @@ class JobConfig(Struct, frozen=True):
                 f"{address[:HOST_MOST]!r} is not an address",
                 "a host's name, or a numeric address",
             )
-        _require(
-            self.master_port is None or 0 <= self.master_port <= PORT_MOST,
-            f"{self.master_port} is not a port",
-            f"ports go from 0 to {PORT_MOST}",
-        )
-
-    def _check_restarts(self) -> None:
-        _require(
-            self.restarts.max_restarts >= 0,
-            "--max-restarts cannot be negative",
-            "0 means that the first failure ends the job",
-        )
-        _require(
-            self.restarts.same_cause_limit >= 0,
-            "same_cause_limit cannot be negative",
-            "0 means that equal failures are not counted",
-        )
-        _require(
-            self.restarts.fruitless_rounds_limit >= 0,
-            "fruitless_rounds_limit cannot be negative",
-            "0 means that rounds without progress are never counted",
-        )
-        _require(
-            self.quarantine.after >= 0,
-            "--quarantine-after cannot be negative",
-            "0 means that no host is ever kept out",
-        )
-        _require(
-            self.quarantine.first_s > 0 and self.quarantine.forget_s > 0,
-            "a host cannot be kept out for no time",
-            "--quarantine-time 300, for instance; --quarantine-after 0 keeps none out",
-        )
 
     def _check_what_goes_together(self) -> None:
         _require(
@@ -474,26 +438,6 @@ class JobConfig(Struct, frozen=True):
             "a certificate and its key go together",
             "give both --tls-cert and --tls-key, or neither",
         )
-
-
-Settings = Timeouts | RestartPolicy | Quarantine | Leases | Oversight
-
-
-def _require_durations(settings: Settings) -> None:
-    for name, value in _durations(settings):
-        _require(
-            math.isfinite(value) and value >= 0,
-            f"{name} must be zero or more seconds",
-            "write a plain number such as 30 or 2.5",
-        )
-
-
-def _durations(
-    settings: Settings,
-) -> list[tuple[str, float]]:
-    names = [name for name in settings.__struct_fields__ if name.endswith("_s")]
-    values = [(name, getattr(settings, name)) for name in names]
-    return [(name, value) for name, value in values if value is not None]
 
 
 def _require(holds: bool, message: str, hint: str) -> None:

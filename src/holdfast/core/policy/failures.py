@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from holdfast.core.policy.config import JobConfig
-from holdfast.core.protocol.bounds import SECONDS_MOST, TEXT_MOST, cut
-from holdfast.core.protocol.document import digest, fit
+from holdfast.core.protocol.bounds import SECONDS_MOST, cut
+from holdfast.core.protocol.document import TEXT_TOLD, digest, fit
 from holdfast.core.protocol.messages import FrameGroup
 from holdfast.core.protocol.model import Assignment, ErrorDetail, Failure
 
@@ -16,6 +16,8 @@ TOLD_AT_MOST = 256
 """Failures of one node in one message, even in brief: a frame has to hold them."""
 BRIEF_ABOVE = 64
 """In a job of more workers than this, failures are told in brief unless details are asked for."""
+ERROR_MOST = TEXT_TOLD // 4
+"""Characters of a message, and of a traceback: one failure always fits into a message in full."""
 KEPT_ALIVE_MOST_S = 3600.0
 """How much earlier than its end an exception is assumed at most: wall clocks may be set."""
 
@@ -44,12 +46,12 @@ def within_bounds(error: ErrorDetail) -> ErrorDetail:
     """
     at = error.timestamp
     has_time = at is None or abs(at) <= SECONDS_MOST
-    if has_time and len(error.message) <= TEXT_MOST and len(error.traceback) <= TEXT_MOST:
+    if has_time and len(error.message) <= ERROR_MOST and len(error.traceback) <= ERROR_MOST:
         return error
     return replace(
         error,
-        message=cut(error.message, TEXT_MOST),
-        traceback=error.traceback[-TEXT_MOST:],
+        message=cut(error.message, ERROR_MOST),
+        traceback=error.traceback[-ERROR_MOST:],
         timestamp=at if has_time else None,
     )
 

@@ -8,7 +8,7 @@ Rules
 1. A worker is stalled from its last sign on, as far as it was checked meanwhile: a stretch
    without checks (a machine that slept, an agent that stalled) counts as one check.
 2. It may be stalled for `factor` times the longest wait that its phase has taken in this round,
-   and never for less than the floor. Waits of earlier rounds can excuse it, and never accuse it.
+   and never for less than the floor. Each round begins without a history.
 3. Where no wait of the phase has ended in this round, nothing is known of it and no worker is
    accused: the start, the first step, a first evaluation or checkpoint take as long as they take.
    Deadlines are for those.
@@ -25,19 +25,19 @@ Rules
 7. A worker that never gave a sign, among others that did, has only to be without work. Where none
    ever did, the group is stalled as long as all of them neither work nor print, and may be so
    for `factor` times the longest such stretch that ended by itself, and never for less than
-   `unsaid_s`. Such a group is reported, and never restarted. After the floor it is only a part of
-   what the coordinator needs: it is reported where stacks show which rank the others wait for. Each
-   worker has to be at the same location in three checks for that. Such verdicts are repeated, less
-   and less often: a verdict from before another rank ended is void. Where at least half of them
-   are stalled and wait for others that work, that is reported once, as of a slow rank: an endless
-   loop has the same signs.
+   `unreported_s`. Such a group is reported, and never restarted.
+   After the floor it is only a part of what the coordinator needs: it is reported where stacks show
+   which rank the others wait for. Each worker has to be at the same location in three checks for
+   that. Such verdicts are repeated, less and less often: one from before another rank ended is
+   void. Where at least half of them are stalled and wait for others that work, that is reported
+   once, as of a slow rank: an endless loop has the same signs.
 8. A suspicion that its stacks do not confirm is not raised again before twice the time has passed.
    A verdict holds until a worker moves, and is reported once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Literal
 
 from msgspec import Struct, field
@@ -55,7 +55,7 @@ from holdfast.core.policy.stacks import (
 )
 
 FACTOR = 5.0
-LATE_LOOKS = 2.0
+LATE_CHECKS = 2.0
 """A stretch without checks counts as this many at most."""
 BUSY_SHARE = 0.1
 """Of a processor, since the last sign: a worker that used more works, even on a slow machine."""
@@ -63,7 +63,7 @@ BUSY_BYTES = 1 << 20
 """Since the last check: a worker that reads and writes more works."""
 MOVING_SHARE = 0.05
 """Of a processor, since the last check: a rank in no collective that uses more moves."""
-SAME_LOOKS = 3
+SAME_CHECKS = 3
 """This many equal stacks in a row mean that a rank does not move."""
 IDLE_SHARE = 0.01
 """Of a worker that gives no signs: one that uses more is not stalled."""
@@ -71,9 +71,9 @@ IDLE_S = 0.025
 """The least time between two checks: the kernel counts in hundredths of a second."""
 SWITCHES = 1.0
 """A second: a worker that gives no signs, and is woken more often, moves: it may be receiving."""
-SWITCHES_OF_LOOKS = 10
+SWITCHES_OF_CHECKS = 10
 """Being asked for its stack wakes a worker, too."""
-HELD_STATES = frozenset("DTt")
+STUCK_STATES = frozenset("DTt")
 
 Finding = Literal["nothing", "suspicion", "movement"]
 
@@ -82,7 +82,7 @@ class HangTerms(Struct, frozen=True):
     """The limits."""
 
     floor_s: float
-    unsaid_s: float
+    unreported_s: float
     interval_s: float
     """The interval of the checks."""
     factor: float = FACTOR
@@ -106,11 +106,11 @@ class WorkerSight(Struct, frozen=True):
     """How often its main thread has begun to wait."""
 
 
-class Stillness(Struct):
+class WorkerStall(Struct):
     """The state of one worker."""
 
-    still_s: float = 0.0
-    longest_still_s: float = 0.0
+    stalled_s: float = 0.0
+    longest_stall_s: float = 0.0
     """The longest stretch without a sign of work that ended by itself (rule 7)."""
     last: WorkerSight | None = None
     moved: WorkerSight | None = None
@@ -137,9 +137,9 @@ class HangVerdict(Struct, frozen=True):
     """The rank that is the most likely cause: the outlier, else the first of all."""
     groups: tuple[StackGroup, ...] = ()
     """The locations of all."""
-    still_s: float = 0.0
+    stalled_s: float = 0.0
     """How long all have stalled."""
-    never_spoke: bool = False
+    never_reported: bool = False
     """None of them ever gave a sign: such a group is only reported."""
     needs_cause: bool = False
     """It hangs only if it waits for a rank that is known (rule 7)."""
@@ -153,10 +153,8 @@ class HangWatch(Struct):
     """The workers of one node in one round, or of a whole job of one node."""
 
     terms: HangTerms
-    excuses: Mapping[str, float] = field(default_factory=dict)
-    """By phase, the longest waits of earlier rounds."""
-    workers: dict[int, Stillness] = field(default_factory=dict)
-    looked_at: float | None = None
+    workers: dict[int, WorkerStall] = field(default_factory=dict)
+    checked_at: float | None = None
     not_before: float = 0.0
     """When the next suspicion may be raised."""
     patience_s: float = 0.0
@@ -166,21 +164,18 @@ class HangWatch(Struct):
     is_long: bool = False
     """Workers that never gave a sign have stalled for as long as they may."""
     told_slow: bool = False
-    longest: dict[str, float] = field(default_factory=dict)
-    """By phase, in this round: excuses for the next one."""
 
 
-def look(watch: HangWatch, seen: Iterable[WorkerSight], now: float) -> Finding:
+def check(watch: HangWatch, seen: Iterable[WorkerSight], now: float) -> Finding:
     """Take in one check of all running workers; the clock of `now` sleeps with the machine."""
-    elapsed_s = 0.0 if watch.looked_at is None else max(0.0, now - watch.looked_at)
-    watch.looked_at = now
-    counted_s = min(elapsed_s, LATE_LOOKS * watch.terms.interval_s)
+    elapsed_s = 0.0 if watch.checked_at is None else max(0.0, now - watch.checked_at)
+    watch.checked_at = now
+    counted_s = min(elapsed_s, LATE_CHECKS * watch.terms.interval_s)
     found = list(seen)
     before = watch.workers
-    watch.workers = {one.rank: before.get(one.rank) or Stillness() for one in found}
+    watch.workers = {one.rank: before.get(one.rank) or WorkerStall() for one in found}
     for one in found:
         _take(watch.workers[one.rank], one, elapsed_s, counted_s)
-        watch.longest[one.phase] = max(watch.longest.get(one.phase, 0.0), one.longest_s)
     has_gone_on = watch.may_hang and any(
         one.moves and not one.in_collective for one in watch.workers.values()
     )
@@ -196,7 +191,7 @@ def look(watch: HangWatch, seen: Iterable[WorkerSight], now: float) -> Finding:
         watch.not_before = now + watch.terms.floor_s
         return "suspicion"
     if before.keys() != watch.workers.keys():
-        _look_anew(watch)
+        _start_over(watch)
     if not watch.is_long and _is_long(watch):
         watch.is_long, watch.not_before = True, now
     if (watch.hangs and _gave_signs(watch)) or now < watch.not_before:
@@ -227,7 +222,7 @@ def judge(watch: HangWatch, stacks: Iterable[WorkerStack]) -> HangVerdict:
         return HangVerdict(False, in_words(groups), slow=slow, is_void=was)
     wait_s = _until_unmoved_s(watch, absent)
     if unclear or wait_s > 0.0:
-        watch.not_before, watch.patience_s = (watch.looked_at or 0.0) + wait_s, 0.0
+        watch.not_before, watch.patience_s = (watch.checked_at or 0.0) + wait_s, 0.0
         return HangVerdict(False, in_words(groups), is_void=was)
     if needs_cause and any(not (one in known and known[one].frames) for one in watch.workers):
         return HangVerdict(False, in_words(groups), is_void=was)
@@ -238,13 +233,13 @@ def judge(watch: HangWatch, stacks: Iterable[WorkerStack]) -> HangVerdict:
         words=f"{_how_long(watch)}: {in_words(groups)}",
         suspect=min(watch.workers) if odd is None else odd.rank,
         groups=groups,
-        still_s=min(worker.still_s for worker in _speaking(watch)),
-        never_spoke=not _gave_signs(watch),
+        stalled_s=min(worker.stalled_s for worker in _reporting(watch)),
+        never_reported=not _gave_signs(watch),
         needs_cause=needs_cause,
     )
 
 
-def _look_anew(watch: HangWatch) -> None:
+def _start_over(watch: HangWatch) -> None:
     """A worker has ended: others may have waited for that."""
     for worker in watch.workers.values():
         worker.frames, worker.same = (), 0
@@ -268,7 +263,7 @@ def _moving(
         worker.in_collective = in_collective
         is_known, is_same = bool(worker.frames), worker.frames == stack.frames
         worker.frames, worker.same = stack.frames, worker.same + 1 if is_same else 1
-        unclear = unclear or worker.same < SAME_LOOKS
+        unclear = unclear or worker.same < SAME_CHECKS
         if (worker.moves and not in_collective) or (is_known and not is_same):
             moving.add(rank)
     return moving, unclear
@@ -293,7 +288,7 @@ def _slow(watch: HangWatch, groups: tuple[StackGroup, ...], ranks: set[int]) -> 
     return sentences.slow(in_words(tuple(behind)), in_words(tuple(waiting)))
 
 
-def _take(worker: Stillness, one: WorkerSight, elapsed_s: float, counted_s: float) -> None:
+def _take(worker: WorkerStall, one: WorkerSight, elapsed_s: float, counted_s: float) -> None:
     last, worker.last = worker.last, one
     if last is None or worker.moved is None:
         worker.moved = one
@@ -304,27 +299,27 @@ def _take(worker: Stillness, one: WorkerSight, elapsed_s: float, counted_s: floa
             cpu_s > max(IDLE_S, IDLE_SHARE * elapsed_s) or one.printed_bytes != last.printed_bytes
         )
         if has_moved:
-            worker.longest_still_s = max(worker.longest_still_s, worker.still_s)
-        worker.still_s = 0.0 if has_moved else worker.still_s + counted_s
+            worker.longest_stall_s = max(worker.longest_stall_s, worker.stalled_s)
+        worker.stalled_s = 0.0 if has_moved else worker.stalled_s + counted_s
     else:
         has_moved = one.age_s <= elapsed_s
-        worker.still_s = min(one.age_s, counted_s) if has_moved else worker.still_s + counted_s
+        worker.stalled_s = min(one.age_s, counted_s) if has_moved else worker.stalled_s + counted_s
     if has_moved:
         worker.moved, worker.frames, worker.same = one, (), 0
     recent_s = one.cpu_s - last.cpu_s
     worker.moves = recent_s > MOVING_SHARE * elapsed_s or one.io_bytes != last.io_bytes
     if one.age_s is None:
         woken = one.switches - last.switches
-        worker.moves = worker.moves or woken > SWITCHES * elapsed_s + SWITCHES_OF_LOOKS
+        worker.moves = worker.moves or woken > SWITCHES * elapsed_s + SWITCHES_OF_CHECKS
     worker.unmoved_s = 0.0 if worker.moves else worker.unmoved_s + counted_s
     used_s, read_or_written = one.cpu_s - worker.moved.cpu_s, one.io_bytes - last.io_bytes
-    is_busy = used_s > BUSY_SHARE * worker.still_s or read_or_written > BUSY_BYTES
+    is_busy = used_s > BUSY_SHARE * worker.stalled_s or read_or_written > BUSY_BYTES
     worker.works = is_busy or one.state == "R"
 
 
 def _all_beyond(watch: HangWatch, found: list[WorkerSight]) -> bool:
     """Whether all have stalled for longer than they may, and none is held."""
-    if not found or any(one.state in HELD_STATES or one.traced for one in found):
+    if not found or any(one.state in STUCK_STATES or one.traced for one in found):
         return False
     some_gave_signs = any(one.age_s is not None for one in found)
     if some_gave_signs:
@@ -334,29 +329,28 @@ def _all_beyond(watch: HangWatch, found: list[WorkerSight]) -> bool:
 
 def _most_are_idle(watch: HangWatch, found: list[WorkerSight]) -> bool:
     """Whether at least half of a group that never gave a sign may wait for the others."""
-    if any(one.age_s is not None or one.state in HELD_STATES or one.traced for one in found):
+    if any(one.age_s is not None or one.state in STUCK_STATES or one.traced for one in found):
         return False
     idle = sum(_is_idle(watch, watch.workers[one.rank]) for one in found)
     return 0 < len(found) <= 2 * idle
 
 
-def _is_idle(watch: HangWatch, worker: Stillness) -> bool:
+def _is_idle(watch: HangWatch, worker: WorkerStall) -> bool:
     return worker.last is not None and _is_beyond(watch, worker.last)
 
 
 def _is_beyond(watch: HangWatch, one: WorkerSight) -> bool:
     worker, terms = watch.workers[one.rank], watch.terms
     if one.age_s is None:
-        return worker.still_s > max(terms.floor_s, terms.factor * worker.longest_still_s)
+        return worker.stalled_s > max(terms.floor_s, terms.factor * worker.longest_stall_s)
     if one.longest_s <= 0.0:
         return False
-    longest_s = max(one.longest_s, watch.excuses.get(one.phase, 0.0))
-    return worker.still_s > max(terms.floor_s, terms.factor * longest_s)
+    return worker.stalled_s > max(terms.floor_s, terms.factor * one.longest_s)
 
 
 def _is_long(watch: HangWatch) -> bool:
-    """Whether none ever gave a sign, and all have stalled for `unsaid_s` at least."""
-    still = all(one.still_s > watch.terms.unsaid_s for one in watch.workers.values())
+    """Whether none ever gave a sign, and all have stalled for `unreported_s` at least."""
+    still = all(one.stalled_s > watch.terms.unreported_s for one in watch.workers.values())
     return still and not _gave_signs(watch)
 
 
@@ -364,7 +358,7 @@ def _gave_signs(watch: HangWatch) -> bool:
     return any(worker.last and worker.last.age_s is not None for worker in watch.workers.values())
 
 
-def _speaking(watch: HangWatch) -> list[Stillness]:
+def _reporting(watch: HangWatch) -> list[WorkerStall]:
     """Workers that have ever given a sign; all of them if none has."""
     workers = list(watch.workers.values())
     return [one for one in workers if one.last and one.last.age_s is not None] or workers
@@ -372,8 +366,8 @@ def _speaking(watch: HangWatch) -> list[Stillness]:
 
 def _how_long(watch: HangWatch) -> str:
     """How long all have been stalled, and how long they waited before."""
-    last = [worker.last for worker in _speaking(watch) if worker.last]
-    stalled_s = min(worker.still_s for worker in _speaking(watch))
+    last = [worker.last for worker in _reporting(watch) if worker.last]
+    stalled_s = min(worker.stalled_s for worker in _reporting(watch))
     if not _gave_signs(watch):
         return sentences.stalled_silently(len(watch.workers), stalled_s)
     phases = sorted({one.phase for one in last if one.phase})

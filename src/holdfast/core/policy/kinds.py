@@ -152,7 +152,7 @@ BY_WORDS = (
                 "the user who runs the job may not do that there"),
 )
 
-FROM_OUTSIDE = "nothing of Holdfast's did it: ask whoever else can end processes there"
+FROM_OUTSIDE = "Holdfast did not do it: find out what else may end processes there"
 
 BY_SIGNAL = {
     1: (KILLED, FROM_OUTSIDE),

@@ -14,7 +14,7 @@ Rules
    the same way; *likely* if one was first of several, or was the only one with an error of
    its own; *unclear* if only symptoms are known.
 6. For a collective that timed out, another rank is to blame than those that failed
-   (`core.policy.absence`).
+   (`core.policy.collectives`).
 
 The symptom is read from the text that the worker left, because there is no other source:
 libraries report a peer's death as a connection error of their own.
@@ -103,9 +103,9 @@ def summary(cause: Cause) -> str:
     first = cause.first
     if _missed_somebody(first) or lost_a_peer(first) or not waited_in_vain(first):
         return describe(first)
-    from holdfast.core.policy import absence
+    from holdfast.core.policy import collectives
 
-    return absence.summary(cause) or describe(first)
+    return collectives.summary(cause) or describe(first)
 
 
 def describe(failure: Failure) -> str:
@@ -160,49 +160,64 @@ def blame(cause: Cause) -> Blame:
     from holdfast.core.policy import kinds
 
     first = cause.first
-    who = f"rank {first.rank} on {first.host}"
     if not first.status.is_known:
-        return Blame(kinds.EXCEPTION, first.host, "unclear", "whoever runs the workers says so")
+        return Blame(
+            kinds.EXCEPTION, first.host, "unclear", "the caller, which runs the workers, says so"
+        )
     if _missed_somebody(first):
-        if len(first.ended_before) > len(cause.everybody):
-            why = f"{early_ends(first)}, and it went on alone"
-            return Blame(kinds.EXTRA_STEP, who, "likely", cut(why))
-        end = first.ended_before[0]
-        missed = [first, *(one for one in cause.also_failed if _missed_somebody(one))]
-        others = ranks_in_words([*missed, *cause.victims])
-        why = f"{early_ends(first)}, and {others} waited for it in vain"
-        who = f"rank {end.rank}{f' on {end.host}' if end.host else ''}"
-        return Blame(kinds.ENDED_EARLY, who, "likely", cut(why))
+        return _blame_early_end(cause)
     if lost_a_peer(first):
-        if _in_no_collective(cause.failed) is first:
-            others = ranks_in_words(cause.victims)
-            why = f"it was in no collective, in which {others} lost a connection"
-            return Blame(kinds.EXCEPTION, who, "likely", cut(why))
-        lost = f"all that failed only lost a connection{_to_whom(cause)}"
-        why = cut(f"{lost}; it was the first that was seen")
-        return Blame(kinds.LOST_PEER, who, "unclear", why)
+        return _blame_lost_peer(cause)
     kind = kinds.kind_of(first)
     if kind == kinds.RUN_TIME:
         return Blame(kind, "the whole job", "certain", "it was given no more time than that")
-    if kind == kinds.COLLECTIVES:
-        return _blame_for_collectives(cause)
-    if kind == kinds.TIMED_OUT:
-        from holdfast.core.policy import absence
+    if kind in (kinds.COLLECTIVES, kinds.TIMED_OUT):
+        from holdfast.core.policy import collectives
 
-        return absence.blame(cause)
+        timed_out = kind == kinds.TIMED_OUT
+        return collectives.blame(cause) if timed_out else collectives.blame_for_calls(cause)
     certainty, why = _certainty(cause)
-    may_differ = kind in (kinds.EXCEPTION, kinds.MISSING_MODULE) or kind in kinds.NATIVE
-    if may_differ:
-        from holdfast.core.policy.versions import difference, odd_host
+    if kind in (kinds.EXCEPTION, kinds.MISSING_MODULE) or kind in kinds.NATIVE:
+        from holdfast.core.policy.versions import odd_one
 
-        if not cause.also_failed:
-            differs = difference(first, cause.everybody)
-            if differs:
-                return Blame(kinds.VERSIONS, who, "likely", cut(f"{differs}; {why}"))
-        elif (odd := odd_host(cause.everybody)) is not None:
-            who = f"rank {odd[0].rank} on {odd[0].host}"
-            return Blame(kinds.VERSIONS, who, "likely", cut(f"{odd[1]}; {why}"))
-    return Blame(kind, who, certainty, cut(why))
+        odd = odd_one(cause)
+        if odd is not None:
+            return Blame(kinds.VERSIONS, origin(odd[0]), "likely", cut(f"{odd[1]}; {why}"))
+    return Blame(kind, origin(first), certainty, cut(why))
+
+
+def origin(failure: Failure) -> str:
+    return f"rank {failure.rank} on {failure.host}"
+
+
+def _blame_early_end(cause: Cause) -> Blame:
+    """Rule 4."""
+    from holdfast.core.policy import kinds
+
+    first = cause.first
+    if len(first.ended_before) > len(cause.everybody):
+        why = f"{early_ends(first)}, and it went on alone"
+        return Blame(kinds.EXTRA_STEP, origin(first), "likely", cut(why))
+    end = first.ended_before[0]
+    missed = [first, *(one for one in cause.also_failed if _missed_somebody(one))]
+    others = ranks_in_words([*missed, *cause.victims])
+    why = f"{early_ends(first)}, and {others} waited for it in vain"
+    who = f"rank {end.rank}{f' on {end.host}' if end.host else ''}"
+    return Blame(kinds.ENDED_EARLY, who, "likely", cut(why))
+
+
+def _blame_lost_peer(cause: Cause) -> Blame:
+    """Rule 2, where all that failed lost a peer."""
+    from holdfast.core.policy import kinds
+
+    who = origin(cause.first)
+    if _in_no_collective(cause.failed) is cause.first:
+        others = ranks_in_words(cause.victims)
+        why = f"it was in no collective, in which {others} lost a connection"
+        return Blame(kinds.EXCEPTION, who, "likely", cut(why))
+    lost = f"all that failed only lost a connection{_to_whom(cause)}"
+    why = cut(f"{lost}; it was the first that was seen")
+    return Blame(kinds.LOST_PEER, who, "unclear", why)
 
 
 _PEER = re.compile(r"peer \[?([0-9a-fA-F.:]{2,45}[0-9a-fA-F])\]?(?::\d+)?")
@@ -215,28 +230,13 @@ def _to_whom(cause: Cause) -> str:
     return f" to {named.pop()}" if len(named) == 1 else ""
 
 
-def _blame_for_collectives(cause: Cause) -> Blame:
-    """All of them failed, each with its own call (`core.policy.collectives`)."""
-    from holdfast.core.policy import kinds
-    from holdfast.core.policy.collectives import odd_call
-
-    odd = odd_call(cause.everybody)
-    if odd is None:
-        why = "ranks called different collectives; which of them is wrong cannot be told"
-        who = f"rank {cause.first.rank} on {cause.first.host}"
-        return Blame(kinds.COLLECTIVES, who, "unclear", why)
-    host = next((f" on {one.host}" for one in cause.everybody if one.rank == odd.rank), "")
-    why = f"it called {odd.its}, and all others {odd.others}"
-    return Blame(kinds.COLLECTIVES, f"rank {odd.rank}{host}", "likely", why)
-
-
 def culprit(cause: Cause) -> Failure | None:
     """The failure that the cause names; None if it may be any of several."""
     if lost_a_peer(cause.first) or _missed_somebody(cause.first):
         return None
     if not waited_in_vain(cause.first):
         return cause.first
-    from holdfast.core.policy.absence import absence
+    from holdfast.core.policy.collectives import absence
 
     return absence(cause).culprit
 

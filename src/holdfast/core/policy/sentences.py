@@ -297,6 +297,17 @@ def _stalled(workers: int, stalled_s: float) -> str:
     return f"{who} stalled for {stalled_s:.0f} s"
 
 
+def straggler(rank: int, pace: float, others: float, for_s: float) -> str:
+    theirs = f"where others make {_pace(others)}, for {for_s:.0f} s"
+    return f"rank {rank} is a straggler: {_pace(pace)}, {theirs}"
+
+
+def _pace(steps_a_second: float) -> str:
+    if steps_a_second >= 1.0:
+        return f"{steps_a_second:.1f} steps a second"
+    return f"a step in {1 / steps_a_second:.1f} s"
+
+
 def slow(behind: str, waiting: str) -> str:
     return f"slow, but moving: {behind}, while {waiting}"
 

@@ -20,7 +20,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-LATE_LOOKS = 2.0
+LATE_CHECKS = 2.0
 How = Literal["stuck", "stopped"]
 HOLDS: dict[str, How] = {"D": "stuck", "T": "stopped"}
 
@@ -67,14 +67,14 @@ class StuckWatch(Struct):
 
     terms: StuckLimits
     holds: dict[int, Hold] = field(default_factory=dict)
-    looked_at: float | None = None
+    checked_at: float | None = None
 
 
-def look(watch: StuckWatch, seen: Iterable[StuckSample], now: float) -> list[StuckFinding]:
+def check(watch: StuckWatch, seen: Iterable[StuckSample], now: float) -> list[StuckFinding]:
     """Take in one check of all running workers; return the report."""
-    elapsed_s = 0.0 if watch.looked_at is None else max(0.0, now - watch.looked_at)
-    counted_s = min(elapsed_s, LATE_LOOKS * watch.terms.interval_s)
-    watch.looked_at = now
+    elapsed_s = 0.0 if watch.checked_at is None else max(0.0, now - watch.checked_at)
+    counted_s = min(elapsed_s, LATE_CHECKS * watch.terms.interval_s)
+    watch.checked_at = now
     before, watch.holds = watch.holds, {}
     found = []
     for one in seen:

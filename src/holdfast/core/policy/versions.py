@@ -8,8 +8,9 @@ different has to differ from two at least.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
+from holdfast.core.policy.root_cause import Cause
 from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.model import Failure
 
@@ -32,10 +33,13 @@ def difference(first: Failure, others: Iterable[Failure]) -> str:
     return f"{first.host} has {'; '.join(found[:TOLD])}" if found else ""
 
 
-def odd_host(failures: Sequence[Failure]) -> tuple[Failure, str] | None:
-    """Of several nodes whose workers failed: the first failure of the one that is different."""
-    nodes = {one.node: one for one in reversed(failures)}
-    found = [(one, words) for one in nodes.values() if (words := difference(one, failures))]
+def odd_one(cause: Cause) -> tuple[Failure, str] | None:
+    """The first failure of the node that is different, and the difference."""
+    if not cause.also_failed:
+        words = difference(cause.first, cause.everybody)
+        return (cause.first, words) if words else None
+    nodes = {one.node: one for one in reversed(cause.everybody)}
+    found = [(one, words) for one in nodes.values() if (words := difference(one, cause.everybody))]
     return found[0] if len(found) == 1 and len(nodes) > 2 else None
 
 

@@ -230,11 +230,7 @@ def fit(failures: Iterable[Failure]) -> tuple[Failure, ...]:
     left = TEXT_TOLD
     told = []
     for failure in failures:
-        if _length(failure) > left:
-            shorter = left > 4 * TEXT_KEPT
-            told.append(_shorten(failure, left // 2) if shorter else digest(failure))
-        else:
-            told.append(failure)
+        told.append(failure if _length(failure) <= left else digest(failure))
         left = max(0, left - _length(told[-1]))
     return tuple(told)
 
@@ -253,15 +249,3 @@ def _length(failure: Failure) -> int:
     own = (failure.stderr_tail, failure.out_of_memory, failure.versions)
     texts = (error.message, error.traceback, *own)
     return sum(map(len, texts))
-
-
-def _shorten(failure: Failure, room: int) -> Failure:
-    """Keep the ends of its texts that say most: the last lines of a traceback name the cause."""
-    error = msgspec.structs.replace(
-        failure.error,
-        message=failure.error.message[: room // 4],
-        traceback=failure.error.traceback[-room // 2 :],
-    )
-    evidence = failure.out_of_memory[:TEXT_KEPT]
-    tail = failure.stderr_tail[-room // 4 :]
-    return msgspec.structs.replace(failure, error=error, stderr_tail=tail, out_of_memory=evidence)

@@ -27,7 +27,7 @@ RUN_AGAIN = 75
 BY_SIGNAL = 128
 """Added to the number of the signal that ended the job, as shells do."""
 
-WORST_COUNTS = ("Slurm", "Open MPI", "MPI (hydra)", "PBS", "LSF", "jsrun")
+WORST_COUNTS = ("Slurm", "Open MPI", "MPI (hydra)", "PBS", "LSF")
 """Schedulers that take the worst status of all nodes for the job's, or end the job for it."""
 RUNS_AGAIN_UNLESS_0 = (
     *("Slurm array", "Kubernetes Job", "Kubeflow Trainer", "Kubeflow PyTorchJob"),

@@ -182,8 +182,8 @@ class WorkersStalled(Record, frozen=True):
     round: Number
     locations: Annotated[tuple[FrameGroup, ...], Meta(max_length=LOCATIONS_MOST)] = ()
     """Their locations, the largest group first."""
-    still_s: Seconds = 0.0
-    never_spoke: bool = False
+    stalled_s: Seconds = 0.0
+    never_reported: bool = False
     """They never reported a step: the stall is only reported, unless a cause is known."""
     needs_cause: bool = False
     """It counts only if the rank for which they wait is known."""
@@ -317,7 +317,7 @@ class StopRound(Record, frozen=True):
     goes_on: bool = False
     """Enough members that do not want to leave are left: the job is not at its end."""
     locate: bool = False
-    """Locate each worker before it is stopped (`core.features.hangs.node`)."""
+    """Locate each worker before it is stopped (`core.features.hangs`)."""
     kind: EndingKind | None = None
     """The cause; None for a round that is over already."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from holdfast.core.policy.config import JobConfig, Leases, Quarantine, RestartPolicy, Timeouts
+from holdfast.core.policy.config import JobConfig, Program
 
 JOBS: dict[str, Callable[[JobConfig], object]] = {
     "--nnodes": lambda job: _range(job.min_nodes, job.max_nodes),
@@ -37,14 +37,6 @@ ALIKE_EVERYWHERE = ("--lease", "--heartbeat")
 VALUE_LENGTH = 40
 TOLD = 6
 """How many differences a warning names."""
-
-
-class _Unchanged:
-    """A job with default settings only."""
-
-    min_nodes = max_nodes = 1
-    restarts, quarantine = RestartPolicy(), Quarantine()
-    timeouts, leases = Timeouts(), Leases()
 
 
 Difference = tuple[str, str, str]
@@ -126,4 +118,5 @@ def _text(value: object) -> str:
     return f"{value:g}" if isinstance(value, (int, float)) else str(value)
 
 
-_DEFAULTS = {option: _text(value(_Unchanged)) for option, value in JOBS.items()}  # type: ignore[arg-type]
+_UNCHANGED = JobConfig("", Program("command", ""))
+_DEFAULTS = {option: _text(value(_UNCHANGED)) for option, value in JOBS.items()}

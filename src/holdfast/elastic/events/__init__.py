@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
 import traceback
 
@@ -73,7 +74,7 @@ def construct_and_record_rdzv_event(
         name=f"{os.path.basename(code.co_filename)}:{name or code.co_name}",
         run_id=run_id,
         message=message,
-        hostname=hostname or _own_hostname(),
+        hostname=hostname or socket.getfqdn(),
         pid=pid or os.getpid(),
         node_state=node_state,
         master_endpoint=master_endpoint,
@@ -82,12 +83,6 @@ def construct_and_record_rdzv_event(
         error_trace=traceback.format_exc() if node_state == NodeState.FAILED else "",
     )
     record_rdzv_event(event)
-
-
-def _own_hostname() -> str:
-    import socket
-
-    return socket.getfqdn()
 
 
 def _get_or_create_logger(destination: str = "null") -> logging.Logger:

@@ -1,7 +1,7 @@
 """Events: a name, a source, a time, and metadata.
 
 They are dataclasses, since callers compare them, `replace` them and turn them into
-dictionaries. Their JSON is an object of exactly their fields.
+dictionaries.
 """
 
 from __future__ import annotations
@@ -31,17 +31,25 @@ class NodeState(str, Enum):  # noqa: UP042 - as above
     FAILED = "FAILED"
 
 
+class _Serialized:
+    """A dataclass that becomes JSON: an object of exactly its fields."""
+
+    def __str__(self) -> str:
+        return self.serialize()
+
+    def serialize(self) -> str:
+        """The event as JSON, in one line."""
+        return json.dumps(asdict(self))  # type: ignore[call-overload]
+
+
 @dataclass
-class Event:
+class Event(_Serialized):
     """Something that happened in a job. `timestamp` is in milliseconds since 1970."""
 
     name: str
     source: EventSource
     timestamp: int = 0
     metadata: dict[str, EventMetadataValue] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        return self.serialize()
 
     @staticmethod
     def deserialize(data: str | Event) -> Event:
@@ -51,13 +59,9 @@ class Event:
         fields = json.loads(data)
         return Event(**{**fields, "source": EventSource[fields["source"]]})
 
-    def serialize(self) -> str:
-        """The event as JSON, in one line."""
-        return json.dumps(asdict(self))
-
 
 @dataclass
-class RdzvEvent:
+class RdzvEvent(_Serialized):
     """Something that happened to a node in a rendezvous.
 
     `master_endpoint`, `rank` and `local_id` are given where they are known, and `error_trace`
@@ -75,9 +79,6 @@ class RdzvEvent:
     local_id: int | None = None
     error_trace: str = ""
 
-    def __str__(self) -> str:
-        return self.serialize()
-
     @staticmethod
     def deserialize(data: str | RdzvEvent) -> RdzvEvent:
         """An event from its JSON; an event as it is. Raises `KeyError` for an unknown state."""
@@ -85,7 +86,3 @@ class RdzvEvent:
             return data
         fields = json.loads(data)
         return RdzvEvent(**{**fields, "node_state": NodeState[fields["node_state"]]})
-
-    def serialize(self) -> str:
-        """The event as JSON, in one line."""
-        return json.dumps(asdict(self))

@@ -16,15 +16,9 @@ from typing import Any
 
 from holdfast.core.policy.config import DEFAULT_SIGNALS, STATIC_BACKEND, Timeouts
 from holdfast.elastic import events, metrics
-from holdfast.elastic.agent.server import handler_calls
-from holdfast.elastic.agent.server.api import RunResult, WorkerSpec
+from holdfast.elastic.agent.server.api import RunResult, WorkerSpec, tell
 from holdfast.elastic.agent.server.health_check_server import HealthCheckServer
-from holdfast.elastic.agent.server.local_elastic_agent import (
-    TORCHELASTIC_HEALTH_CHECK_PORT,
-    AliveCallback,
-    LocalElasticAgent,
-    started_health_check,
-)
+from holdfast.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from holdfast.elastic.multiprocessing import DefaultLogsSpecs, LogsSpecs, SignalException
 from holdfast.elastic.multiprocessing.errors import ChildFailedError
 from holdfast.elastic.rendezvous import RendezvousParameters
@@ -128,14 +122,7 @@ def launch_agent(
     shown = replace(config, rdzv_configs=dict.fromkeys(config.rdzv_configs, "…"))
     logger.info("launching %s with %s", name, shown)  # A backend may be told its password there.
     os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = config.signals_to_handle
-    # Before anything is waited for: making a handler may take as long as a rendezvous.
-    health_check_server = health_check_server or _early_health_check()
-    try:
-        spec = _spec(config, entrypoint, args)
-    except BaseException:
-        if health_check_server is not None:
-            health_check_server.stop()
-        raise
+    spec = _spec(config, entrypoint, args)
     return _run(_agent(spec, config, health_check_server), spec, config, name)
 
 
@@ -158,7 +145,7 @@ def _run(
         if closes_rendezvous:
             spec.rdzv_handler.shutdown()
         else:  # This process may live on, and its workers do not.
-            handler_calls.tell(spec.rdzv_handler, "leave")
+            tell(spec.rdzv_handler, "leave")
 
 
 def _values(result: RunResult, name: str) -> dict[int, Any]:
@@ -204,7 +191,7 @@ def _agent(
 ) -> LocalElasticAgent:
     assert config.logs_specs is not None, "a LaunchConfig has made them"
     assert config.shutdown_timeout is not None, "a LaunchConfig has set it"
-    agent = LocalElasticAgent(
+    return LocalElasticAgent(
         spec,
         config.logs_specs,
         start_method=config.start_method,
@@ -212,15 +199,6 @@ def _agent(
         shutdown_timeout=config.shutdown_timeout,
         health_check_server=health_check_server,
     )
-    callback = getattr(health_check_server, "alive_callback", None)
-    if isinstance(callback, AliveCallback):
-        callback.delegate = agent._get_alive_time
-    return agent
-
-
-def _early_health_check() -> HealthCheckServer | None:
-    port = os.environ.get(TORCHELASTIC_HEALTH_CHECK_PORT)
-    return None if port is None else started_health_check(AliveCallback(), port)
 
 
 def _get_entrypoint_name(entrypoint: Entrypoint, args: Sequence[Any]) -> str:

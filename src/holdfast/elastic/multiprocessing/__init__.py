@@ -4,7 +4,7 @@
                               logs_specs=DefaultLogsSpecs(log_dir="/tmp/logs", tee=Std.ALL))
     result = context.wait()
 
-What holds for the processes while they run is said in `context.py`.
+What holds for the processes while they run is said in `api.py`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 
 from holdfast.elastic.multiprocessing import api
 from holdfast.elastic.multiprocessing.api import *  # noqa: F403 - the names of `api`, and one more
-from holdfast.elastic.multiprocessing.context import (
+from holdfast.elastic.multiprocessing.api import (
+    LogsSpecs,
     MultiprocessContext,
     PContext,
     SubprocessContext,
     check_full_rank,
 )
-from holdfast.elastic.multiprocessing.logs_specs import LogsSpecs
 
 __all__ = ["start_processes"]
 __all__ += api.__all__

@@ -7,29 +7,38 @@ Rules
 2. The thread lives as long as there is something to watch: it ends when the spawner has, by
    itself once all processes have ended, or because of `close`. All that was opened for the
    processes is its own from its first line on, and closed at its last.
-3. Nothing is decided here but this: when all have ended, what they left running is killed. Who
-   is in the group of a command has the same signal and the same grace as the command.
+3. Nothing is decided here but this: when all have ended, what they left running is killed. The
+   group of a command has the same signal and the same grace as the command.
+4. A zygote is a help, never a condition: one that is late, unfit or lost means that processes
+   are started one by one, those that are there already left as they are. A step that cannot be
+   done ahead is left out, and the rest is tried again, so many times; what was found out is
+   remembered for the next zygote of that kind (`Warming`).
 
 Whether enough has happened for a result is `settled`: one has failed, or all have ended.
 """
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import logging
 import os
 import socket
 import sys
 import threading
+import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TextIO
 
 from msgspec import Struct
 
+from holdfast.core.protocol.preload_steps import module_of, without
 from holdfast.elastic.multiprocessing import zygote_pool
-from holdfast.elastic.multiprocessing.between_threads import News, Relay, Reply
-from holdfast.elastic.multiprocessing.warming import Warming, forked, in_parts, to_fork
-from holdfast.elastic.multiprocessing.zygote_pool import PooledSpawner
+from holdfast.elastic.multiprocessing.calls import SIZE
+from holdfast.elastic.multiprocessing.zygote_pool import PooledSpawner, WarmPlan
 from holdfast.processes.output.console import Console
 from holdfast.processes.output.log_files import LogFile
 from holdfast.processes.output.output import StreamContext, StreamPlan, open_planned
@@ -40,14 +49,266 @@ from holdfast.processes.stdlib_only import private_messages as messages
 from holdfast.runtime.loop import Cancellable, EventLoop
 from holdfast.runtime.thread_calls import ThreadCalls
 
+logger = logging.getLogger(__name__)
+
+
+_READ_BYTES = 65536
+
+
+class News:
+    """Wakes waiting threads: it is worth another look."""
+
+    def __init__(self) -> None:
+        self._waiting: list[SimpleQueue[None]] = []
+
+    def tell(self) -> None:
+        for queue in self._waiting.copy():
+            queue.put(None)
+
+    def wait_for(self, condition: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Whether it holds, which is waited for that long at most."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        queue: SimpleQueue[None] = SimpleQueue()
+        self._waiting.append(queue)  # Before the first look: what comes after it is told.
+        try:
+            while not condition():
+                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                try:
+                    queue.get(timeout=left)
+                except Empty:
+                    return condition()
+            return True
+        finally:
+            self._waiting.remove(queue)
+
+
+class Reply:
+    """The line to one worker: its call goes out, the value of its function comes back."""
+
+    def __init__(self, sock: socket.socket, loop: EventLoop, cargo: bytes) -> None:
+        self._socket = sock
+        self._socket.setblocking(False)
+        self._loop = loop
+        self._outgoing = memoryview(cargo)
+        self._incoming = bytearray()
+
+    def open(self, returned: Callable[[bytes], None]) -> None:
+        """Serve it from now on; `returned` is called at most once, with the pickled value."""
+        self._loop.add_reader(self._socket, self._read, returned)
+        if self._outgoing:
+            self._loop.add_writer(self._socket, self._write)
+
+    def close(self) -> None:
+        """Let the worker go. Idempotent."""
+        if self._socket.fileno() >= 0:
+            self._loop.remove_reader(self._socket)
+            self._loop.remove_writer(self._socket)
+            self._socket.close()
+
+    def _write(self) -> None:
+        try:
+            sent = self._socket.send(self._outgoing, socket.MSG_NOSIGNAL)
+        except BlockingIOError:
+            return
+        except OSError:
+            sent = len(self._outgoing)  # It is dead, of which we shall hear.
+        self._outgoing = self._outgoing[sent:]
+        if not self._outgoing:
+            self._outgoing = memoryview(b"")  # A part of it, be it empty, keeps all of it.
+            self._loop.remove_writer(self._socket)
+
+    def _read(self, returned: Callable[[bytes], None]) -> None:
+        try:
+            block = self._socket.recv(_READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            block = b""
+        self._incoming += block
+        if not block:
+            self._loop.remove_reader(self._socket)
+        elif len(self._incoming) >= SIZE.size:
+            (size,) = SIZE.unpack_from(self._incoming)
+            if len(self._incoming) == SIZE.size + size:
+                whole, self._incoming = self._incoming, bytearray()
+                self._loop.remove_reader(self._socket)
+                returned(bytes(memoryview(whole)[SIZE.size :]))
+
+
+class Relay:
+    """A pipe whose other end is printed to a stream that exists in Python only."""
+
+    def __init__(self, stream: TextIO, loop: EventLoop) -> None:
+        self._stream = stream
+        self._loop = loop
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._end, self.descriptor = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        loop.add_reader(self._end, self._print)
+
+    def _print(self) -> bool:
+        """Print what is there; whether there was anything."""
+        try:
+            block = os.read(self._end, _READ_BYTES)
+        except BlockingIOError:
+            return False
+        # The stream is the user's own, and may raise anything; the processes go on.
+        with contextlib.suppress(Exception):
+            self._stream.write(self._decoder.decode(block))
+            self._stream.flush()
+        return bool(block)
+
+    def close(self) -> None:
+        while self._print():
+            pass
+        self._loop.remove_reader(self._end)
+        os.close(self._end)
+        os.close(self.descriptor)
+
+
+MOST_ATTEMPTS = 8
+LONGEST_S = 120.0
+"""The wait for a zygote before workers are started without."""
+
+
+class Warming:
+    """Has a zygote prepared where it is not yet, then `fork`s; or else `execute`s."""
+
+    def __init__(
+        self,
+        pooled: PooledSpawner,
+        request: Callable[[messages.Message], None],
+        fork: Callable[[PooledSpawner], None],
+        execute: Callable[[], None],
+    ) -> None:
+        self.pooled = pooled
+        self._request = request
+        self._fork = fork
+        self._execute = execute
+        self._attempts = 0
+        self._is_pending = True
+        self._is_lost = False
+        self._timer: Cancellable | None = None
+
+    @property
+    def is_worth_keeping(self) -> bool:
+        return self.pooled.is_ready and not self._is_pending and not self._is_lost
+
+    def begin(self, loop: EventLoop) -> None:
+        if self.pooled.is_ready:
+            self._go()
+        else:
+            self._timer = loop.call_later(LONGEST_S, self._fail, "it takes too long")
+            self._prepare()
+
+    def give_up(self) -> bool:
+        """The context is being closed. Returns whether no process was started yet."""
+        was_pending = self._is_pending
+        self._settle()
+        self._is_lost = self._is_lost or was_pending
+        return was_pending
+
+    def said(self, message: messages.Message) -> None:
+        """Take a message of the spawner that is about no process."""
+        if isinstance(message, messages.SpawnerIsUp):
+            self.pooled.spawner_pid = message.pid
+        elif isinstance(message, messages.OfZygote) and not self._is_lost:
+            self._on_zygote(message)
+
+    def _on_zygote(self, message: messages.OfZygote) -> None:
+        pooled = self.pooled
+        match message:
+            case messages.Preloaded() if self._is_pending:
+                pooled.is_ready = True
+                self._go()
+            case messages.StepRejected(step=step, reason=reason) if self._is_pending:
+                rest = without(pooled.steps, step)
+                pooled.avoid.setdefault(module_of(step) or step, reason)
+                if rest == pooled.steps:
+                    self._fail(f"there is no doing without {step}: {reason}")
+                else:
+                    pooled.steps = rest
+                    self._prepare()
+            case messages.Unsuitable():
+                self._fail(message.reason)
+            case _:
+                self._lose(message.reason)
+
+    def _prepare(self) -> None:
+        self._attempts += 1
+        if self._attempts > MOST_ATTEMPTS:
+            self._fail("too much of it cannot be imported ahead")
+            return
+        self._request(_to_prepare(self.pooled))
+
+    def _go(self) -> None:
+        self._settle()
+        self._fork(self.pooled)
+
+    def _fail(self, reason: str) -> None:
+        """Do without the zygote, now and for later contexts."""
+        zygote_pool.note_useless(self.pooled.plan)
+        if self._is_pending:
+            self._request(messages.CloseZygote())
+        self._lose(reason)
+
+    def _lose(self, reason: str) -> None:
+        logger.info("workers are started one by one: no zygote, since %s", reason)
+        self._settle()
+        self._is_lost = True
+        self._execute()
+
+    def _settle(self) -> None:
+        self._is_pending = False
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def _to_prepare(pooled: PooledSpawner) -> messages.Preload:
+    plan = pooled.plan
+    return messages.Preload(
+        interpreter=plan.interpreter,
+        options=plan.options,
+        env=plan.environment,
+        steps=pooled.steps,
+        late=(),
+        avoid=tuple(pooled.avoid),
+        under={},
+        trusted=(),
+        per_worker_names=plan.per_worker,
+        always_set=plan.always_set,
+        program_folder=None,
+        sys_path=plan.sys_path,
+        own_folders=list(plan.own_folders),
+        not_own=("holdfast",),
+    )
+
+
+def forked(plan: WarmPlan, cold: messages.Execute, descriptors: list[int]) -> messages.WarmWorker:
+    """The worker that would be started by the request `cold` otherwise."""
+    command = [os.fsdecode(word) for word in cold.argv[1:]]
+    code = command.index("-c") + 1
+    shared = plan.environment
+    return messages.WarmWorker(
+        name=cold.name,
+        kind="code",
+        target=command[code],
+        interpreter=(plan.interpreter,),
+        command=command,
+        argv=["-c", *command[code + 1 :]],
+        env={key: text for key, text in cold.env.items() if shared.get(key) != text},
+        learns=False,
+        descriptors=len(descriptors),
+        cpus=cold.cpus,
+        keep=cold.keep,
+    )
+
+
 NOT_MADE = 126
 LOST = -9
 """The exit code of processes whose spawner was killed: the kernel kills them."""
 CONSOLE_PATIENCE_S = 10.0
 STUCK_AFTER_S = 30.0
 """The wait for a process after SIGKILL: one that is stuck in the kernel stays."""
-
-logger = logging.getLogger(__name__)
 
 
 class Start(Struct):
@@ -62,7 +323,7 @@ class Start(Struct):
     """Descriptors beyond the standard streams; they stay whose they are."""
     cargo: bytes = b""
     ends: tuple[socket.socket, socket.socket] | None = None
-    """Of the line to a function: ours, and the worker's, which is among the given."""
+    """The ends of the socket to a function: ours, and the worker's, which is among the given."""
 
     def standard_input(self) -> int:
         """A descriptor for the standard input of the process."""
@@ -218,15 +479,14 @@ class StartedProcesses:
 
     def _fork(self, pooled: PooledSpawner) -> None:
         """Have the zygote fork them all; what they are given is kept until they are there."""
-        workers = []
+        common = messages.InCommon(shared_env=pooled.plan.environment, spawner=pooled.spawner_pid)
         for name, descriptors in self._given.items():
             request = self._by_name[name].request
             assert isinstance(request, messages.Execute), "a copy of this process has no zygote"
             if self._is_wanted(name):
-                workers.append(forked(pooled.plan, request, descriptors))
-        for part in in_parts(workers):
-            copies = [os.dup(one) for worker in part for one in self._given[worker.name]]
-            self._group.request(to_fork(pooled, part), copies)
+                worker = forked(pooled.plan, request, descriptors)
+                copies = [os.dup(one) for one in descriptors]
+                self._group.request(messages.Fork(common=common, workers=[worker]), copies)
 
     def _is_wanted(self, name: str) -> bool:
         return not self._has_ended(self._by_name[name])
@@ -325,7 +585,7 @@ class StartedProcesses:
             self._warming.said(message)
 
     def _on_gone(self) -> None:
-        """All was killed. The spawner waits for others, unless its zygote was lost meanwhile."""
+        """All was killed. The spawner is kept for others, unless its zygote was lost meanwhile."""
         if self._warming is not None and self._warming.is_worth_keeping:
             self._is_gone = self._is_kept = True
         else:

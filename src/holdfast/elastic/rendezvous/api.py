@@ -14,7 +14,7 @@ import socket
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 __all__ = [
@@ -33,6 +33,8 @@ __all__ = [
     "rendezvous_handler_registry",
 ]
 
+HANDLER_GROUP = "torchrun.handlers"
+"""Entry points of packages: functions that return a maker of handlers."""
 _YES = frozenset({"1", "true", "t", "yes", "y"})
 _NO = frozenset({"0", "false", "f", "no", "n"})
 
@@ -112,42 +114,19 @@ def _own_name() -> str:
     return name
 
 
+@dataclass(eq=False, slots=True)
 class RendezvousInfo:
     """The result of a rendezvous: this node's rank among how many, and a store they share."""
 
-    def __init__(
-        self,
-        store: Any,
-        rank: int,
-        world_size: int,
-        bootstrap_store_info: RendezvousStoreInfo | None,
-    ) -> None:
-        self._store = store
-        self._rank = rank
-        self._world_size = world_size
-        self._bootstrap_store_info = bootstrap_store_info
-        self.round: int | None = None
-        """The number of the round, from a handler that has one; workers get it."""
-
-    @property
-    def store(self) -> Any:
-        """The store of the agents: ours, PyTorch's, or the handler's own."""
-        return self._store
-
-    @property
-    def rank(self) -> int:
-        """The rank of this node."""
-        return self._rank
-
-    @property
-    def world_size(self) -> int:
-        """The number of nodes that have met."""
-        return self._world_size
-
-    @property
-    def bootstrap_store_info(self) -> RendezvousStoreInfo | None:
-        """The address of the workers' own store."""
-        return self._bootstrap_store_info
+    store: Any
+    """The store of the agents: ours, PyTorch's, or the handler's own."""
+    rank: int
+    world_size: int
+    """The number of nodes that have met."""
+    bootstrap_store_info: RendezvousStoreInfo | None
+    """The address of the workers' own store."""
+    round: int | None = field(default=None, init=False)
+    """The number of the round, from a handler that has one; workers get it."""
 
 
 class RendezvousHandler(ABC):
@@ -250,14 +229,13 @@ RendezvousHandlerCreator = Callable[[RendezvousParameters], RendezvousHandler]
 class RendezvousHandlerRegistry:
     """Makers of handlers, by the name of the backend.
 
-    `find_elsewhere` is asked for a name that nobody registered, and may return a maker.
+    For a name that nobody registered, installed packages are asked: see `HANDLER_GROUP`. A package
+    is loaded when its handler is asked for, and not before. One that cannot be loaded is no concern
+    of those who ask for another.
     """
 
-    def __init__(
-        self, find_elsewhere: Callable[[str], RendezvousHandlerCreator | None] | None = None
-    ) -> None:
+    def __init__(self) -> None:
         self._registry: dict[str, RendezvousHandlerCreator] = {}
-        self._find_elsewhere = find_elsewhere
 
     def register(self, backend: str, creator: RendezvousHandlerCreator) -> None:
         """Register a maker; ValueError for an empty name, or one that another maker has."""
@@ -271,8 +249,8 @@ class RendezvousHandlerRegistry:
     def create_handler(self, params: RendezvousParameters) -> RendezvousHandler:
         """Make a handler.
 
-        ValueError if nobody registered the backend; RuntimeError if its handler says that it is
-        of another backend.
+        ValueError if nobody registered the backend, or its package cannot be loaded; RuntimeError
+        if its handler says that it is of another backend.
         """
         handler = self._creator(params.backend)(params)
         named = handler.get_backend()
@@ -281,20 +259,27 @@ class RendezvousHandlerRegistry:
         return handler
 
     def _creator(self, backend: str) -> RendezvousHandlerCreator:
-        creator = self._registry.get(backend)
-        if creator is None and self._find_elsewhere is not None:
-            creator = self._find_elsewhere(backend)
+        creator = self._registry.get(backend) or _installed_creator(backend)
         if creator is None:
             known = ", ".join(sorted(self._registry)) or "none"
             raise ValueError(f"no backend is registered as {backend!r}; registered: {known}")
         return self._registry.setdefault(backend, creator)
 
 
-def _offered(backend: str) -> RendezvousHandlerCreator | None:
-    from holdfast.elastic.rendezvous.registry import installed_creator, own_creator
+def _installed_creator(backend: str) -> RendezvousHandlerCreator | None:
+    """The maker of handlers that an installed package offers under this name, if any."""
+    from importlib.metadata import entry_points
 
-    return own_creator(backend) or installed_creator(backend)
+    for offer in entry_points(group=HANDLER_GROUP, name=backend):
+        try:
+            creator: RendezvousHandlerCreator = offer.load()()
+        except Exception as error:
+            raise ValueError(
+                f"the backend {backend!r} of {offer.value} cannot be loaded: {error}"
+            ) from error
+        return creator
+    return None
 
 
-rendezvous_handler_registry = RendezvousHandlerRegistry(_offered)
-"""The one for the process: what was registered here, our own, and what packages install."""
+rendezvous_handler_registry = RendezvousHandlerRegistry()
+"""The one for the process."""

@@ -22,8 +22,12 @@ from holdfast.elastic.rendezvous.api import (
     RendezvousParameters,
     RendezvousStateError,
 )
-from holdfast.elastic.rendezvous.dynamic_rendezvous import RendezvousBackend, Token
-from holdfast.elastic.rendezvous.settings import READ_TIMEOUT_S, given_in
+from holdfast.elastic.rendezvous.dynamic_rendezvous import (
+    READ_TIMEOUT_S,
+    RendezvousBackend,
+    Token,
+    given_in,
+)
 from holdfast.elastic.rendezvous.utils import (
     _matches_machine_hostname,
     parse_rendezvous_endpoint,

@@ -24,12 +24,22 @@ import sys
 import threading
 import weakref
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.core.policy.config import JobConfig, Rendezvous
+from holdfast.core.policy import timing
+from holdfast.core.policy.config import (
+    JobConfig,
+    Leases,
+    Program,
+    Rendezvous,
+    RestartPolicy,
+    Timeouts,
+)
+from holdfast.core.policy.rendezvous_settings import read
 from holdfast.elastic.events import NodeState, construct_and_record_rdzv_event
 from holdfast.elastic.rendezvous.api import (
     RendezvousClosedError,
@@ -42,17 +52,9 @@ from holdfast.elastic.rendezvous.api import (
     RendezvousStoreInfo,
     RendezvousTimeoutError,
 )
-from holdfast.elastic.rendezvous.member_node import Seat
-from holdfast.elastic.rendezvous.membership import Membership, NotMet
-from holdfast.elastic.rendezvous.settings import (
-    KEEP_ALIVE_ATTEMPTS,
-    KEEP_ALIVE_S,
-    RendezvousSettings,
-    RendezvousTimeout,
-    job_config,
-    settings_from,
-)
+from holdfast.elastic.rendezvous.membership import Membership, NotMet, Seat
 from holdfast.elastic.rendezvous.store import CoordinatorStore, PrefixStore
+from holdfast.elastic.rendezvous.utils import told_as_value_errors
 from holdfast.engine.secrets import Secrets, security_of
 from holdfast.registers.register import Register
 
@@ -64,6 +66,113 @@ __all__ = [
     "Token",
     "create_handler",
 ]
+
+
+KEEP_ALIVE_S, KEEP_ALIVE_ATTEMPTS = 5, 3
+"""PyTorch's defaults. Where they are left as they are, our own leases count."""
+READ_TIMEOUT_S = 60.0
+"""PyTorch's too, of its backends that ask a server."""
+RESTARTS_MAX = 1_000_000
+"""No limit: the agents count restarts."""
+
+
+class RendezvousTimeout:
+    """The time-outs of the parts of a rendezvous; all positive."""
+
+    __slots__ = ("close", "heartbeat", "join", "last_call")
+
+    def __init__(
+        self,
+        join: timedelta | None = None,
+        last_call: timedelta | None = None,
+        close: timedelta | None = None,
+        heartbeat: timedelta | None = None,
+    ) -> None:
+        self.join = _positive("join", join, Timeouts().join_s)
+        """Within which the nodes have to meet."""
+        self.last_call = _positive("last_call", last_call, Timeouts().last_call_s)
+        """The wait of the first round for more nodes once there are enough."""
+        self.close = _positive("close", close, Timeouts().close_s)
+        """Within which closing has to be through."""
+        self.heartbeat = _positive("heartbeat", heartbeat, 5.0)
+        """Within which a heartbeat has to be through."""
+
+
+def _positive(name: str, given: timedelta | None, default_s: float) -> timedelta:
+    span = timedelta(seconds=default_s) if given is None else given
+    if span <= timedelta(0):
+        raise ValueError(f"the {name} timeout is {span}, and has to be above zero")
+    return span
+
+
+@dataclass(repr=False, eq=False, frozen=True)
+class RendezvousSettings:
+    """The settings of a rendezvous."""
+
+    run_id: str
+    min_nodes: int
+    max_nodes: int
+    timeout: RendezvousTimeout
+    keep_alive_interval: timedelta
+    keep_alive_max_attempt: int
+    cas_backoff_max_seconds: float = 0.0
+
+
+def job_config(settings: RendezvousSettings, local_addr: str | None = None) -> JobConfig:
+    """The job configuration for these settings. Restarts are the agents' to count."""
+    span = settings.timeout
+    interval_s = settings.keep_alive_interval.total_seconds()
+    chosen = {} if interval_s == KEEP_ALIVE_S else {"heartbeat_s": interval_s}
+    return JobConfig(
+        run_id=settings.run_id,
+        program=Program("function", "the caller's own workers"),
+        min_nodes=settings.min_nodes,
+        max_nodes=settings.max_nodes,
+        local_address=local_addr,
+        timeouts=Timeouts(
+            join_s=span.join.total_seconds(),
+            last_call_s=span.last_call.total_seconds(),
+            close_s=span.close.total_seconds(),
+        ),
+        leases=timing.derive(Leases(), chosen),
+        restarts=RestartPolicy(
+            max_restarts=RESTARTS_MAX,
+            backoff_first_s=0.0,
+            same_cause_limit=0,
+            fruitless_rounds_limit=0,
+        ),
+    )
+
+
+def given_in(params: RendezvousParameters) -> dict[str, str]:
+    """The settings of parameters as texts, as a command line has them; nothing is none."""
+    return {key: str(said) for key, said in params.config.items() if said not in (None, "")}
+
+
+def settings_from(params: RendezvousParameters) -> RendezvousSettings:
+    """The settings that parameters name; ValueError for one that cannot be."""
+    given = given_in(params)
+
+    def span(key: str) -> timedelta | None:
+        seconds = read(given, key)
+        return None if seconds is None else timedelta(seconds=seconds)
+
+    with told_as_value_errors():
+        return RendezvousSettings(
+            params.run_id,
+            params.min_nodes,
+            params.max_nodes,
+            RendezvousTimeout(
+                span("join_timeout") or span("timeout"),
+                span("last_call_timeout"),
+                span("close_timeout"),
+                span("heartbeat_timeout"),
+            ),
+            span("keep_alive_interval") or timedelta(seconds=KEEP_ALIVE_S),
+            read(given, "keep_alive_max_attempt") or KEEP_ALIVE_ATTEMPTS,
+            read(given, "cas_backoff_max_seconds") or 0.0,
+        )
+
 
 GOODBYE_S = 1.0
 """The time in which a node that leaves says so."""
@@ -97,7 +206,10 @@ class RendezvousBackend(ABC):
 
 
 class DynamicRendezvousHandler(RendezvousHandler):
-    """One node's part in a rendezvous. Make it with `from_backend` or `from_config`."""
+    """One node's part in a rendezvous. Make it with `from_backend`.
+
+    Or directly, over a coordinator or a register that the configuration names.
+    """
 
     @classmethod
     def from_backend(
@@ -126,21 +238,20 @@ class DynamicRendezvousHandler(RendezvousHandler):
             keep_alive_max_attempt,
             cas_backoff_max_seconds,
         )
+        return cls._over(backend, store, settings, local_addr)
+
+    @classmethod
+    def _over(
+        cls,
+        backend: RendezvousBackend,
+        store: Any,
+        settings: RendezvousSettings,
+        local_addr: str | None,
+    ) -> DynamicRendezvousHandler:
         config = replace(
             job_config(settings, local_addr), rendezvous=Rendezvous(f"given: {backend.name}")
         )
         return cls(settings, backend.name, config, store=store, register=OneAtATime(backend))
-
-    @classmethod
-    def from_config(
-        cls,
-        settings: RendezvousSettings,
-        backend_name: str,
-        config: JobConfig,
-        secrets: Secrets | None = None,
-    ) -> DynamicRendezvousHandler:
-        """A handler over a coordinator or a register that the configuration names."""
-        return cls(settings, backend_name, config, secrets=secrets)
 
     def __init__(
         self,
@@ -216,11 +327,6 @@ class DynamicRendezvousHandler(RendezvousHandler):
         """1 when the round is over and `next_rendezvous` is due, else 0."""
         membership = self._membership
         return int(membership is not None and membership.is_wanted)
-
-    def wait_for_change(self, timeout: float) -> bool:
-        """Wait until `next_rendezvous` is due; whether it is. For agents that can listen."""
-        membership = self._membership
-        return membership is not None and membership.wait_until_wanted(timeout)
 
     def get_run_id(self) -> str:
         return self._settings.run_id
@@ -371,18 +477,7 @@ def create_handler(
     """
     try:
         settings = settings_from(params)
-        return DynamicRendezvousHandler.from_backend(
-            settings.run_id,
-            store,
-            backend,
-            settings.min_nodes,
-            settings.max_nodes,
-            params.local_addr,
-            settings.timeout,
-            keep_alive_interval=int(settings.keep_alive_interval.total_seconds()),
-            keep_alive_max_attempt=settings.keep_alive_max_attempt,
-            cas_backoff_max_seconds=settings.cas_backoff_max_seconds,
-        )
+        return DynamicRendezvousHandler._over(backend, store, settings, params.local_addr)
     except Exception as error:
         said = f"{type(error).__name__}: {error}"
         construct_and_record_rdzv_event(params.run_id, said, NodeState.FAILED)

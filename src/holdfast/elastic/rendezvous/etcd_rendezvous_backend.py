@@ -14,9 +14,13 @@ from holdfast.elastic.rendezvous.api import (
     RendezvousParameters,
     RendezvousStateError,
 )
-from holdfast.elastic.rendezvous.dynamic_rendezvous import RendezvousBackend, Token
+from holdfast.elastic.rendezvous.dynamic_rendezvous import (
+    READ_TIMEOUT_S,
+    RendezvousBackend,
+    Token,
+    given_in,
+)
 from holdfast.elastic.rendezvous.etcd_store import KEEP_S, EtcdStore, settings_of
-from holdfast.elastic.rendezvous.settings import READ_TIMEOUT_S, given_in
 from holdfast.elastic.rendezvous.utils import parse_rendezvous_endpoint, told_as_value_errors
 from holdfast.registers.etcd_v2 import EtcdV2Register
 from holdfast.registers.register import RegisterRefused, RegisterSettings, RegisterUnreachable

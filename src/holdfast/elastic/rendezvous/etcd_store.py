@@ -1,8 +1,7 @@
 """A store in etcd, over its v2 API: every key is a document of its own.
 
-A register already has what a store needs (compare-and-set), so a key is a register
-(`registers.etcd_v2`), and nothing else speaks to etcd here; a key that is waited for is read again
-and again. What a
+A register already has what a store needs (compare-and-set, and a wait for what is not there yet),
+so a key is a register (`registers.etcd_v2`), and nothing else speaks to etcd here. What a
 register holds is unique, by which a writer knows its own: a few random bytes lead each value.
 Keys live for two hours after they were last written. `delete_key` and `num_keys` are not offered.
 """
@@ -19,7 +18,6 @@ from urllib.parse import quote, urlsplit
 
 from msgspec.structs import replace
 
-from holdfast.elastic.rendezvous.store import Span, Store, StoreError, StoreTimeoutError
 from holdfast.registers.etcd_v2 import EtcdV2Register
 from holdfast.registers.register import (
     Credentials,
@@ -27,14 +25,13 @@ from holdfast.registers.register import (
     RegisterSettings,
     RegisterUnreachable,
 )
-from holdfast.store.client import Value
+from holdfast.store.client import Span, StoreError, StoreTimeoutError, Value, seconds_of
 
 __all__ = ["EtcdStore"]
 
 KEEP_S = 7200.0
 TIMEOUT_S = 300.0
 CALL_S = 10.0
-ASK_EVERY_S = 0.05
 NONCE_BYTES = 8
 
 
@@ -60,7 +57,7 @@ def _other_uris(client: Any) -> list[str]:
     return list(getattr(client, "_machines_cache", ()))
 
 
-class EtcdStore(Store):
+class EtcdStore:
     """The keys below one prefix."""
 
     def __init__(
@@ -84,7 +81,7 @@ class EtcdStore(Store):
         self._change(key, lambda old: (old or b"") + _bytes(value))
 
     def wait(self, keys: Sequence[str], timeout: Span | None = None) -> None:
-        deadline = time.monotonic() + (self._timeout_s if timeout is None else _seconds(timeout))
+        deadline = time.monotonic() + (self._timeout_s if timeout is None else seconds_of(timeout))
         for key in keys:
             self._awaited(key, deadline)
 
@@ -118,7 +115,10 @@ class EtcdStore(Store):
         return timedelta(seconds=self._timeout_s)
 
     def set_timeout(self, timeout: Span) -> None:
-        self._timeout_s = _seconds(timeout)
+        self._timeout_s = seconds_of(timeout)
+
+    def has_extended_api(self) -> bool:
+        return True
 
     @contextmanager
     def _register(self, key: str) -> Iterator[EtcdV2Register]:
@@ -137,8 +137,9 @@ class EtcdStore(Store):
 
     def _awaited(self, key: str, deadline: float) -> bytes:
         with self._register(key) as register:
-            while (found := register.get_state()) is None and time.monotonic() < deadline:
-                time.sleep(min(ASK_EVERY_S, max(deadline - time.monotonic(), 0.0)))
+            found = register.get_state()
+            if found is None:
+                found = register.wait_for_change(None, max(deadline - time.monotonic(), 0.0))
         if found is None:
             raise StoreTimeoutError(f"{key} was not set in time")
         return found[0][NONCE_BYTES:]
@@ -166,7 +167,3 @@ class EtcdStore(Store):
 
 def _bytes(value: Value) -> bytes:
     return value.encode() if isinstance(value, str) else bytes(value)
-
-
-def _seconds(span: Span) -> float:
-    return span.total_seconds() if isinstance(span, timedelta) else float(span)

@@ -19,8 +19,12 @@ from holdfast.core.policy import rendezvous_settings
 from holdfast.core.policy.config import Rendezvous
 from holdfast.core.policy.rendezvous_settings import SETTINGS
 from holdfast.elastic.rendezvous.api import RendezvousParameters
-from holdfast.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
-from holdfast.elastic.rendezvous.settings import given_in, job_config, settings_from
+from holdfast.elastic.rendezvous.dynamic_rendezvous import (
+    DynamicRendezvousHandler,
+    given_in,
+    job_config,
+    settings_from,
+)
 from holdfast.elastic.rendezvous.utils import told_as_value_errors
 from holdfast.engine.secrets import read_secrets
 
@@ -47,7 +51,8 @@ def handler_of_kind(
         config = rendezvous_settings.apply(job_config(settings, params.local_addr), given)
         rendezvous = Rendezvous(backend, _endpoint(params, given), given)
         secrets = read_secrets(config.security.token_file, given, os.environ)
-        return kind.from_config(settings, backend, replace(config, rendezvous=rendezvous), secrets)
+        config = replace(config, rendezvous=rendezvous)
+        return kind(settings, backend, config, secrets=secrets)
 
 
 def _endpoint(params: RendezvousParameters, given: dict[str, str]) -> str:

@@ -21,10 +21,10 @@ from holdfast.core.policy.config import STATIC_BACKEND, Rendezvous, port_beside
 from holdfast.core.policy.rendezvous_settings import apply, read
 from holdfast.core.protocol.model import Endpoint
 from holdfast.elastic.rendezvous.api import RendezvousHandler, RendezvousParameters
-from holdfast.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
-from holdfast.elastic.rendezvous.settings import (
+from holdfast.elastic.rendezvous.dynamic_rendezvous import (
     KEEP_ALIVE_ATTEMPTS,
     KEEP_ALIVE_S,
+    DynamicRendezvousHandler,
     RendezvousSettings,
     RendezvousTimeout,
     given_in,

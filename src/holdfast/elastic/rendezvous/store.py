@@ -5,138 +5,28 @@ Rules
 - Every call blocks the thread that makes it, and no other. A wait for a key is a wait at the
   server, which answers when the key is there.
 - The errors are those of `store.client`, and RuntimeErrors as those of PyTorch's stores are.
-
-How it works: `CoordinatorStore` is the client of `store.client`; only times are told in the words
-of PyTorch.
 """
 
 from __future__ import annotations
 
-import weakref
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from holdfast.core.protocol.model import Endpoint
 from holdfast.store.client import (
     DEFAULT_TIMEOUT_S,
-    StoreClient,
+    CoordinatorStore,
+    Span,
     StoreError,
     StoreOverError,
     StoreTimeoutError,
     Value,
 )
-from holdfast.transport.auth import OPEN, ConnectionSecurity
 
-__all__ = [
-    "CoordinatorStore",
-    "PrefixStore",
-    "Store",
-    "StoreError",
-    "StoreOverError",
-    "StoreTimeoutError",
-]
-
-Span = timedelta | float
-DEFAULT_TIMEOUT = timedelta(seconds=DEFAULT_TIMEOUT_S)
+__all__ = ["CoordinatorStore", "PrefixStore", "StoreError", "StoreOverError", "StoreTimeoutError"]
 
 
-class Store(ABC):
-    """The calls that every store has."""
-
-    @abstractmethod
-    def set(self, key: str, value: Value) -> None:
-        """Set a key, whatever it held."""
-
-    @abstractmethod
-    def get(self, key: str) -> bytes:
-        """The value of a key, as soon as it has one; `StoreTimeoutError` if not in time."""
-
-    @abstractmethod
-    def add(self, key: str, value: int) -> int:
-        """Add to a number, which is 0 where there is none; the sum."""
-
-    @abstractmethod
-    def append(self, key: str, value: Value) -> None:
-        """Put a value behind what the key holds."""
-
-    @abstractmethod
-    def wait(self, keys: Sequence[str], timeout: Span | None = None) -> None:
-        """Return when all keys are there; `StoreTimeoutError` if not in time."""
-
-    @abstractmethod
-    def check(self, keys: Sequence[str]) -> bool:
-        """Whether all keys are there now."""
-
-    @abstractmethod
-    def compare_set(self, key: str, expected_value: Value, desired_value: Value) -> bytes:
-        """Set a key if it holds what is expected; what it holds then.
-
-        A key that is not there is made if nothing is expected. Otherwise it stays away, and
-        what was expected is returned.
-        """
-
-    @abstractmethod
-    def delete_key(self, key: str) -> bool:
-        """Remove a key; whether it was there."""
-
-    @abstractmethod
-    def num_keys(self) -> int:
-        """The number of keys, of every prefix."""
-
-    @abstractmethod
-    def multi_get(self, keys: Sequence[str]) -> list[bytes]:
-        """The values of all keys, as soon as all have one."""
-
-    @abstractmethod
-    def multi_set(self, keys: Sequence[str], values: Sequence[Value]) -> None:
-        """Set all keys at once."""
-
-    @property
-    @abstractmethod
-    def timeout(self) -> timedelta:
-        """The time-out of a call, unless it says otherwise."""
-
-    @abstractmethod
-    def set_timeout(self, timeout: Span) -> None:
-        """Set how long a call may take."""
-
-    def has_extended_api(self) -> bool:
-        """Whether it has `append`, `multi_get` and `multi_set`: always."""
-        return True
-
-
-class CoordinatorStore(StoreClient, Store):
-    """One round's keys at the job's coordinator."""
-
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        job: str,
-        security: ConnectionSecurity = OPEN,
-        round: int = 1,
-        timeout: Span = DEFAULT_TIMEOUT_S,
-    ) -> None:
-        super().__init__(endpoint, job, security, round, _seconds(timeout))
-        weakref.finalize(self, self._lines.close_idle)  # Agents drop the store of an old round.
-
-    def wait(self, keys: Sequence[str], timeout: Span | None = None) -> None:
-        allowed_s = self._timeout_s if timeout is None else _seconds(timeout)
-        if allowed_s > 0:
-            super().wait(keys, allowed_s)
-        elif not self.check(keys):
-            raise StoreTimeoutError(f"these keys are not all set: {', '.join(keys)}")
-
-    @property
-    def timeout(self) -> timedelta:
-        return timedelta(seconds=self._timeout_s)
-
-    def set_timeout(self, timeout: Span) -> None:
-        self._timeout_s = _seconds(timeout)
-
-
-class PrefixStore(Store):
+class PrefixStore:
     """Another store, of ours, of PyTorch's or of anybody's, with `prefix/` before every key.
 
     One that has no calls for many keys is asked for one after the other, and the time of one
@@ -156,12 +46,10 @@ class PrefixStore(Store):
         self._store.set(self._key(key), value)
 
     def get(self, key: str) -> bytes:
-        value: bytes = self._store.get(self._key(key))
-        return value
+        return bytes(self._store.get(self._key(key)))
 
     def add(self, key: str, value: int) -> int:
-        total: int = self._store.add(self._key(key), value)
-        return total
+        return int(self._store.add(self._key(key), value))
 
     def append(self, key: str, value: Value) -> None:
         self._store.append(self._key(key), value)
@@ -176,8 +64,7 @@ class PrefixStore(Store):
         return bool(self._store.check(self._keys(keys)))
 
     def compare_set(self, key: str, expected_value: Value, desired_value: Value) -> bytes:
-        held: bytes = self._store.compare_set(self._key(key), expected_value, desired_value)
-        return held
+        return bytes(self._store.compare_set(self._key(key), expected_value, desired_value))
 
     def delete_key(self, key: str) -> bool:
         return bool(self._store.delete_key(self._key(key)))
@@ -199,19 +86,19 @@ class PrefixStore(Store):
 
     @property
     def timeout(self) -> timedelta:
-        own: timedelta = getattr(self._store, "timeout", DEFAULT_TIMEOUT)
+        own: timedelta = getattr(self._store, "timeout", timedelta(seconds=DEFAULT_TIMEOUT_S))
         return own
 
     def set_timeout(self, timeout: Span) -> None:
         if hasattr(self._store, "set_timeout"):
             self._store.set_timeout(timeout)
 
+    def has_extended_api(self) -> bool:
+        """Whether it has `append`, `multi_get` and `multi_set`: always."""
+        return True
+
     def _key(self, key: str) -> str:
         return f"{self._prefix}/{key}"
 
     def _keys(self, keys: Sequence[str]) -> list[str]:
         return [self._key(key) for key in keys]
-
-
-def _seconds(span: Span) -> float:
-    return span.total_seconds() if isinstance(span, timedelta) else float(span)

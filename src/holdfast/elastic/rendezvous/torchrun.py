@@ -8,7 +8,7 @@ the errors, it tells in PyTorch's classes. This module needs PyTorch; it is load
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
@@ -33,16 +33,5 @@ def handler_maker() -> Callable[[Any], Any]:
             where = theirs.RendezvousStoreInfo(place.master_addr, place.master_port)
             return theirs.RendezvousInfo(met.store, met.rank, met.world_size, where)
 
-    def make(params: Any) -> Any:
-        own = api.RendezvousParameters(
-            params.backend,
-            params.endpoint,
-            params.run_id,
-            params.min_nodes,
-            params.max_nodes,
-            params.local_addr,
-            **params.config,
-        )
-        return handler_of_kind(HoldfastHandler, own)
-
-    return make
+    # PyTorch's parameters have all that is asked of ours.
+    return partial(handler_of_kind, HoldfastHandler)

@@ -4,7 +4,7 @@ Rules
 - A timer belongs to a worker and a scope: a second one for the same scope replaces the first,
   and a negative time of expiry gives it back. Times are seconds since 1970.
 - A server waits for the next request or the next expiry, whichever is first, and never longer
-  than `max_interval`, because a queue of somebody else's may know no other way to be left.
+  than `max_interval` and `LONGEST_WAIT_S`: that is how it notices `stop`.
 - A worker that could not be reaped keeps its timers and is tried again `max_interval` later.
 - Nothing that a subclass raises ends the watching.
 
@@ -22,6 +22,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -36,31 +37,21 @@ __all__ = [
     "expires",
 ]
 
+LONGEST_WAIT_S = 0.5
+
 logger = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
 class TimerRequest:
     """A timer taken, or given back when `expiration_time` is negative.
 
     What a `worker_id` is, client and server agree among themselves.
     """
 
-    __slots__ = ["expiration_time", "scope_id", "worker_id"]
-    __hash__ = None  # type: ignore[assignment]  # requests can be changed
-
-    def __init__(self, worker_id: Any, scope_id: str, expiration_time: float) -> None:
-        self.worker_id = worker_id
-        self.scope_id = scope_id
-        self.expiration_time = expiration_time
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, TimerRequest):
-            return False
-        mine = (self.worker_id, self.scope_id, self.expiration_time)
-        return mine == (other.worker_id, other.scope_id, other.expiration_time)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.worker_id}, {self.scope_id!r}, {self.expiration_time})"
+    worker_id: Any
+    scope_id: str
+    expiration_time: float
 
 
 class TimerClient(ABC):
@@ -131,14 +122,9 @@ class TimerServer(ABC):
     def stop(self) -> None:
         """Watch no more. Timers that run out from now on end nobody."""
         self._stopping.set()
-        limit_s = None if self._interrupt() else self._max_interval
         if self._watchdog_thread is not None:
-            self._watchdog_thread.join(limit_s)
+            self._watchdog_thread.join(max(self._max_interval, 2 * LONGEST_WAIT_S))
             self._watchdog_thread = None
-
-    def _interrupt(self) -> bool:
-        """Make a `get` that waits return; False where the queue cannot be told, as here."""
-        return False
 
     def _watchdog_loop(self) -> None:
         while not self._stopping.is_set():
@@ -170,7 +156,8 @@ class TimerServer(ABC):
     def _wait_s(self) -> float:
         every_timer = self.get_expired_timers(math.inf).values()
         wait_s = seconds_to_first(request for timers in every_timer for request in timers)
-        return min(self._max_interval, max(wait_s, self._retry_at - time.time()))
+        wait_s = max(wait_s, self._retry_at - time.time())
+        return min(self._max_interval, LONGEST_WAIT_S, wait_s)
 
     def _reap(self, worker_id: Any, expired: list[TimerRequest]) -> bool:
         scopes = ", ".join(str(request.scope_id) for request in expired)

@@ -21,16 +21,15 @@ import signal as signals
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from holdfast.elastic.timer import debug_info_logging
 from holdfast.elastic.timer.api import TimerClient, TimerRequest, seconds_to_first
-from holdfast.elastic.timer.pinned_processes import PinnedProcesses
+from holdfast.elastic.timer.local_timer import TimersOfProcesses
 from holdfast.processes.monitoring.file_timer import TimerPipe, make_pipe, read_line, remove_pipe
-from holdfast.runtime.loop import Cancellable, EventLoop
-from holdfast.runtime.thread_calls import ThreadCalls
 
 __all__ = ["FileTimerClient", "FileTimerRequest", "FileTimerServer"]
 
@@ -41,28 +40,23 @@ LONGEST_WAIT_S = 1e6
 logger = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, init=False)
 class FileTimerRequest(TimerRequest):
     """A timer of a process; `signal` is what ends it, and 0 or less ends nothing."""
 
-    __slots__ = ["signal", "version"]
-    __hash__ = None
+    version: int
+    signal: int
 
     def __init__(
         self, worker_pid: int, scope_id: str, expiration_time: float, signal: int = 0
     ) -> None:
-        super().__init__(worker_pid, scope_id, expiration_time)
+        TimerRequest.__init__(self, worker_pid, scope_id, expiration_time)
         self.version = 1
         self.signal = signal
 
     @property
     def worker_pid(self) -> int:
         return int(self.worker_id)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, FileTimerRequest):
-            return False
-        same_kind = (self.version, self.signal) == (other.version, other.signal)
-        return same_kind and super().__eq__(other)
 
     def to_json(self) -> str:
         return json.dumps(
@@ -138,7 +132,7 @@ def _write(pipe: int, line: bytes) -> None:
 LogEvent = Callable[[str, FileTimerRequest | None], None]
 
 
-class FileTimerServer:
+class FileTimerServer(TimersOfProcesses[FileTimerRequest]):
     """Reads requests from a pipe, which it makes, and ends the workers whose timers ran out.
 
     `log_event` is called with what happens: "watchdog started" and "watchdog stopped" without
@@ -154,17 +148,14 @@ class FileTimerServer:
         daemon: bool = True,
         log_event: LogEvent | None = None,
     ) -> None:
+        super().__init__()
         self._file_path = file_path
         self._run_id = run_id
         self._max_interval = max_interval
         self._daemon = daemon
         self._log_event = log_event or _log_nothing
-        self._timers: dict[tuple[int, str], FileTimerRequest] = {}
-        self._processes = PinnedProcesses()
-        self._request_count = 0
         self._watchdog_thread: threading.Thread | None = None
-        self._is_ending = False
-        self._wake: Cancellable | None = None
+        self._drains = False
         self._busy_since: float | None = None
         """When the present turn of the watchdog began; None while it waits for its next."""
         make_pipe(file_path)
@@ -181,9 +172,8 @@ class FileTimerServer:
             return
         if not os.path.exists(self._file_path):
             make_pipe(self._file_path)
-        self._pipe, self._loop = TimerPipe(self._file_path), EventLoop()
-        self._calls = ThreadCalls(self._loop)
-        self._busy_since, self._is_ending = None, False
+        self._pipe, self._bell = TimerPipe(self._file_path), os.eventfd(0)
+        self._busy_since = None
         self._watchdog_thread = threading.Thread(
             target=self._watchdog_loop, name=type(self).__name__, daemon=self._daemon
         )
@@ -201,9 +191,11 @@ class FileTimerServer:
 
     def _end(self, drain: bool) -> None:
         if self._watchdog_thread is not None:
-            self._calls.put(self._stop, drain)
+            self._drains = drain
+            os.eventfd_write(self._bell, 1)
             self._watchdog_thread.join()
             self._watchdog_thread = None
+            os.close(self._bell)
         remove_pipe(self._file_path)
 
     def get_last_progress_time(self) -> int:
@@ -226,64 +218,35 @@ class FileTimerServer:
     # What it does.
 
     def _watchdog_loop(self) -> None:
+        poll = select.poll()
+        poll.register(self._pipe.descriptor, select.POLLIN)
+        poll.register(self._bell, select.POLLIN)
         try:
-            self._loop.add_reader(self._pipe.descriptor, self._turn)
-            self._wait_for_first()
-            self._loop.run_until(lambda: self._is_ending)
+            while self._bell not in dict(poll.poll(self._wait_ms())):
+                self._turn()
+            if self._drains:
+                self._turn()
         finally:
             self._busy_since = time.time()
             self._processes.close()
             self._pipe.close()
-            self._calls.close()
-            self._loop.close()
 
-    def _stop(self, drain: bool) -> None:
-        if drain:
-            self._turn()
-        self._is_ending = True
+    def _wait_ms(self) -> float | None:
+        """Until the first timer runs out; None without timers."""
+        if not self._timers:
+            return None
+        return 1000 * min(seconds_to_first(self._timers.values()), LONGEST_WAIT_S)
 
     def _turn(self) -> None:
-        """Take what is in the pipe now, end the processes that are due, and wait for the next."""
-        if self._is_ending:
-            return  # In this very turn of the loop.
+        """Take what is in the pipe now, and end the processes that are due."""
         self._busy_since = time.time()
-        requests = [request for line in self._pipe.lines() if (request := _parsed(line))]
-        self.clear_timers(self._processes.ended())
-        self.register_timers(requests)
-        self._processes.keep_only({pid for pid, _ in self._timers})
+        self._take_in([request for line in self._pipe.lines() if (request := _parsed(line))])
         self._reap_expired()
-        self._wait_for_first()
         self._busy_since = None
-
-    def _wait_for_first(self) -> None:
-        if self._wake is not None:
-            self._wake.cancel()
-        wait_s = min(seconds_to_first(self._timers.values()), LONGEST_WAIT_S)
-        self._wake = self._loop.call_later(wait_s, self._turn) if self._timers else None
-
-    def register_timers(self, timer_requests: list[FileTimerRequest]) -> None:
-        """Note timers taken and given back."""
-        for request in timer_requests:
-            self._request_count += 1
-            key = (request.worker_pid, request.scope_id)
-            if request.expiration_time < 0:
-                self._timers.pop(key, None)
-            else:
-                self._timers[key] = request
 
     def clear_timers(self, worker_pids: set[int]) -> None:
         """Forget all timers of these processes."""
-        for pid, scope_id in list(self._timers):
-            if pid in worker_pids:
-                del self._timers[pid, scope_id]
-
-    def get_expired_timers(self, deadline: float) -> dict[int, list[FileTimerRequest]]:
-        """The timers that run out at `deadline` or before, by process."""
-        expired: dict[int, list[FileTimerRequest]] = {}
-        for request in self._timers.values():
-            if request.expiration_time <= deadline:
-                expired.setdefault(request.worker_pid, []).append(request)
-        return expired
+        self._forget(worker_pids)
 
     def _reap_expired(self) -> None:
         expired = self.get_expired_timers(time.time())

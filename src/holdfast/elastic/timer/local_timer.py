@@ -2,38 +2,142 @@
 
 Rules
 - A worker is its process number, and ending it is SIGKILL.
-- The process that watches is never ended by its own server, even if it took a timer itself.
-- Nobody is killed while it writes to the queue: it would keep its lock, and all others from it.
-- `stop` returns at once: the server waits on the queue and on a bell that `stop` rings.
-
-A queue that offers no end to wait on (one of a `Manager`) is waited for with its own `get`,
-and then `stop` takes as long as that, at most `max_interval`.
+- A process is pinned when it takes its first timer. A number that has since been given to
+  another process therefore never means that other one.
+- The process that watches is not ended by its own timers, nor is process 1; numbers that stand for
+  groups of processes (0 and below) are nobody.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import select
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from multiprocessing.connection import wait
+import weakref
+from collections.abc import Sequence
 from queue import Empty
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from holdfast.elastic.timer.api import RequestQueue, TimerClient, TimerRequest, TimerServer
-from holdfast.elastic.timer.pinned_processes import PinnedProcesses, is_endable
-from holdfast.processes.stdlib_only import private_names
 
 if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
     from multiprocessing.queues import Queue
 
 __all__ = ["LocalTimerClient", "LocalTimerServer", "MultiprocessingRequestQueue"]
 
+logger = logging.getLogger(__name__)
 
-WRITING_S = 1.0
-"""The wait for a write, or a death: a stopped process does neither."""
+
+GONE = -1
+R = TypeVar("R", bound=TimerRequest)
+
+
+class TimersOfProcesses(Generic[R]):
+    """The part of a server that both have: timers by process and scope, and the processes."""
+
+    def __init__(self) -> None:
+        self._timers: dict[tuple[int, str], R] = {}
+        self._processes = PinnedProcesses()
+
+    def register_timers(self, timer_requests: list[R]) -> None:
+        """Note timers taken and given back."""
+        for request in timer_requests:
+            key = (request.worker_id, request.scope_id)
+            if request.expiration_time < 0:
+                self._timers.pop(key, None)
+            else:
+                self._timers[key] = request
+
+    def get_expired_timers(self, deadline: float) -> dict[int, list[R]]:
+        """The timers that run out at `deadline` or before, by process."""
+        expired: dict[int, list[R]] = {}
+        for request in self._timers.values():
+            if request.expiration_time <= deadline:
+                expired.setdefault(request.worker_id, []).append(request)
+        return expired
+
+    def _forget(self, pids: set[int]) -> None:
+        self._timers = {key: one for key, one in self._timers.items() if key[0] not in pids}
+
+    def _take_in(self, timer_requests: Sequence[R]) -> None:
+        """Note what was read. A process that has ended since has no timers any more."""
+        self._forget(self._processes.ended())
+        self.register_timers(list(timer_requests))
+        self._processes.keep_only({pid for pid, _ in self._timers})
+
+
+class PinnedProcesses:
+    """Pinned processes, by number. Used by one thread at a time."""
+
+    def __init__(self) -> None:
+        self._pinned: dict[int, int] = {}
+        """The pidfd of each, or `GONE` for one that had ended before it could be pinned."""
+        weakref.finalize(self, _close_all, self._pinned)
+
+    def ended(self) -> set[int]:
+        """The pinned processes that have ended since."""
+        poll = select.poll()
+        numbers = {pinned: pid for pid, pinned in self._pinned.items() if pinned != GONE}
+        for pinned in numbers:
+            poll.register(pinned, select.POLLIN)
+        gone = {pid for pid, pinned in self._pinned.items() if pinned == GONE}
+        return gone | {numbers[pinned] for pinned, _ in poll.poll(0)}
+
+    def keep_only(self, pids: set[int]) -> None:
+        """Pin those of `pids` that are not pinned, and let go of all others."""
+        for pid in self._pinned.keys() - pids:
+            _close(self._pinned.pop(pid))
+        for pid in pids - self._pinned.keys():
+            if is_endable(pid):
+                self._pin(pid)
+
+    def _pin(self, pid: int) -> None:
+        try:
+            self._pinned[pid] = os.pidfd_open(pid)
+        except ProcessLookupError:
+            self._pinned[pid] = GONE
+        except OSError as error:
+            # A kernel without pidfds, or no descriptor left: the number itself has to do.
+            logger.debug("Process %s cannot be pinned: %s", pid, error.strerror)
+
+    def send(self, pid: int, signal_number: int) -> bool:
+        """Signal a process; False if the kernel or we refuse. One that is gone needs no signal."""
+        if not is_endable(pid):
+            logger.warning("A timer of process %s ran out, but that process must not be ended", pid)
+            return False
+        pinned = self._pinned.get(pid)
+        try:
+            if pinned is None:
+                os.kill(pid, signal_number)
+            elif pinned != GONE:
+                signal.pidfd_send_signal(pinned, signal_number)
+        except ProcessLookupError:
+            logger.info("Process %s had ended before its timer ran out", pid)
+        except OSError as error:
+            logger.error("Process %s cannot be ended: %s", pid, error.strerror)
+            return False
+        return True
+
+    def close(self) -> None:
+        """Let go of all of them."""
+        _close_all(self._pinned)
+
+
+def is_endable(pid: int) -> bool:
+    """Whether a timer may end this process at all."""
+    return pid > 1 and pid != os.getpid()
+
+
+def _close_all(pinned: dict[int, int]) -> None:
+    while pinned:
+        _close(pinned.popitem()[1])
+
+
+def _close(pinned: int) -> None:
+    if pinned != GONE:
+        os.close(pinned)
 
 
 class LocalTimerClient(TimerClient):
@@ -56,28 +160,9 @@ class MultiprocessingRequestQueue(RequestQueue):
     def __init__(self, mp_queue: Queue[TimerRequest]) -> None:
         super().__init__()
         self._mp_queue = mp_queue
-        self.bell: int | None = None
-        """A descriptor that ends a wait when it can be read."""
-
-    @property
-    def end_to_wait_on(self) -> Connection | None:
-        """The end of the pipe inside the queue; None where it has none."""
-        end: Connection | None = private_names.end_to_wait_on(self._mp_queue)
-        return end
 
     def size(self) -> int:
         return self._mp_queue.qsize()
-
-    @contextmanager
-    def _without_writers(self) -> Iterator[None]:
-        """Nobody writes meanwhile, as far as the queue has a lock for that."""
-        lock = private_names.lock_of_writers(self._mp_queue)
-        is_held = lock is not None and lock.acquire(True, WRITING_S)
-        try:
-            yield
-        finally:
-            if is_held:
-                lock.release()
 
     def get(self, size: int, timeout: float) -> list[TimerRequest]:
         deadline = time.monotonic() + timeout
@@ -85,47 +170,23 @@ class MultiprocessingRequestQueue(RequestQueue):
         while len(requests) < size:
             remaining = max(0.0, deadline - time.monotonic())
             try:
-                requests.append(self._next(remaining))
+                requests.append(self._mp_queue.get(remaining > 0, remaining))
             except Empty:
                 break
         return requests
 
-    def _next(self, timeout: float) -> TimerRequest:
-        """Raise `Empty` when the time is over or the bell rang."""
-        reader = self.end_to_wait_on
-        if reader is None or self.bell is None:
-            return self._mp_queue.get(timeout > 0, timeout)
-        if reader not in wait([reader, self.bell], timeout):
-            raise Empty
-        return self._mp_queue.get(False)
 
-
-class LocalTimerServer(TimerServer):
+class LocalTimerServer(TimersOfProcesses[TimerRequest], TimerServer):
     """Ends the processes whose timers ran out."""
 
     def __init__(
         self, mp_queue: Queue[TimerRequest], max_interval: float = 60, daemon: bool = True
     ) -> None:
-        self._requests = MultiprocessingRequestQueue(mp_queue)
-        super().__init__(self._requests, max_interval, daemon)
-        self._timers: dict[tuple[Any, str], TimerRequest] = {}
-        self._processes = PinnedProcesses()
+        TimersOfProcesses.__init__(self)
+        TimerServer.__init__(self, MultiprocessingRequestQueue(mp_queue), max_interval, daemon)
 
-    def start(self) -> None:
-        if self._watchdog_thread is None:
-            self._requests.bell = os.eventfd(0)
-        super().start()
-
-    def stop(self) -> None:
-        super().stop()
-        if self._requests.bell is not None:
-            os.close(self._requests.bell)
-            self._requests.bell = None
-
-    def _interrupt(self) -> bool:
-        if self._requests.bell is not None:
-            os.eventfd_write(self._requests.bell, 1)
-        return self._requests.end_to_wait_on is not None
+    def clear_timers(self, worker_ids: set[Any]) -> None:
+        self._forget(worker_ids)
 
     def _watchdog_loop(self) -> None:
         try:
@@ -133,34 +194,6 @@ class LocalTimerServer(TimerServer):
         finally:
             self._processes.close()
 
-    def _take_in(self, timer_requests: list[TimerRequest]) -> None:
-        self.clear_timers(self._processes.ended())
-        self.register_timers(timer_requests)
-        self._processes.keep_only({pid for pid, _ in self._timers})
-
-    def register_timers(self, timer_requests: list[TimerRequest]) -> None:
-        for request in timer_requests:
-            key = (request.worker_id, request.scope_id)
-            if request.expiration_time < 0:
-                self._timers.pop(key, None)
-            else:
-                self._timers[key] = request
-
-    def clear_timers(self, worker_ids: set[Any]) -> None:
-        for pid, scope_id in list(self._timers):
-            if pid in worker_ids:
-                del self._timers[pid, scope_id]
-
-    def get_expired_timers(self, deadline: float) -> dict[Any, list[TimerRequest]]:
-        expired: dict[Any, list[TimerRequest]] = {}
-        for request in self._timers.values():
-            if request.expiration_time <= deadline:
-                expired.setdefault(request.worker_id, []).append(request)
-        return expired
-
     def _reap_worker(self, worker_id: int) -> bool:
-        with self._requests._without_writers():
-            is_sent = self._processes.send(worker_id, signal.SIGKILL)
-            self._processes.wait_for_end(worker_id, WRITING_S)
         # One that may not be ended need not be tried again either.
-        return is_sent or not is_endable(worker_id)
+        return self._processes.send(worker_id, signal.SIGKILL) or not is_endable(worker_id)

@@ -6,9 +6,8 @@ Rules
    it for as long as a call takes, and its own afterwards, also after an error.
 2. Keys are never removed: a prefix serves one meeting. A barrier counts arrivals under
    `<prefix>/num_members`; the last to arrive sets `<prefix>/last_member`, and goes on: the
-   server of the store may be gone a moment later. For the same reason the others, where the store
-   is the coordinator's, arrive and wait with one request. The keys and their values are
-   PyTorch's, so that agents of both can meet in one store.
+   server of the store may be gone a moment later. The keys and their values are PyTorch's, so
+   that agents of both can meet in one store.
 3. What the store raises goes on to the caller. A barrier that knows its rank first tries to
    find out who is missing; it then raises an error of the same class that names them.
 
@@ -22,11 +21,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 from holdfast.core.protocol.errors import HoldfastError
-from holdfast.elastic.rendezvous.store import CoordinatorStore
 
 __all__ = ["barrier", "get_all", "store_timeout", "synchronize"]
 
@@ -94,11 +91,11 @@ def barrier(
     if rank is None and rank_tracing_decoder is not None:
         raise AssertionError("a rank_tracing_decoder needs a rank")
     with store_timeout(store, barrier_timeout):
-        wait_for_all = _wait_after_arrival(store, world_size, key_prefix)
-        if wait_for_all is None:
+        everybody_is_here = _arrive(store, world_size, key_prefix)
+        if everybody_is_here is None:
             return
         try:
-            wait_for_all()
+            store.wait([everybody_is_here])
         except IN_VAIN as error:
             if rank is None:
                 raise
@@ -116,28 +113,13 @@ def values_of(store: Store, keys: Sequence[str]) -> list[bytes]:
     return [store.get(key) for key in keys]
 
 
-def _wait_after_arrival(
-    store: Store, world_size: int, key_prefix: str
-) -> Callable[[], None] | None:
-    """A call that waits for all; None if all are here. It counts us in, if that is not done yet."""
-    if isinstance(store, CoordinatorStore):
-        counter, last_member = _keys(key_prefix)
-        return partial(store._arrive, counter, world_size, last_member, IS_SET)
-    everybody_is_here = _arrive(store, world_size, key_prefix)
-    return None if everybody_is_here is None else partial(store.wait, [everybody_is_here])
-
-
 def _arrive(store: Store, world_size: int, key_prefix: str) -> str | None:
     """Count ourselves in; the key that is there once everybody is, unless everybody is now."""
-    counter, last_member = _keys(key_prefix)
-    if store.add(counter, 1) == world_size:
+    last_member = f"{key_prefix}/last_member"
+    if store.add(f"{key_prefix}/num_members", 1) == world_size:
         store.set(last_member, IS_SET)
         return None
     return last_member
-
-
-def _keys(key_prefix: str) -> tuple[str, str]:
-    return f"{key_prefix}/num_members", f"{key_prefix}/last_member"
 
 
 class _Search:

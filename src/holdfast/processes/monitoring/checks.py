@@ -8,7 +8,7 @@ Nothing is decided here.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,21 +29,15 @@ class HangChecks:
     def __init__(
         self,
         terms: hangs.HangTerms,
-        excuses: Mapping[str, float],
         lane: Lane,
         on_finding: Callable[[hangs.Finding], None],
         store_port: int = 0,
     ) -> None:
-        self._watch = hangs.HangWatch(terms, excuses)
+        self._watch = hangs.HangWatch(terms)
         self._lane = lane
         self._on_finding = on_finding
         self._store_port = store_port
         self._is_looking = False
-
-    @property
-    def longest(self) -> Mapping[str, float]:
-        """By phase, the longest waits of this round: they excuse those of the next."""
-        return self._watch.longest
 
     def check(self, workers: list[tuple[Watched, Sign | None]]) -> None:
         """One look at these, of which each page says that; none while another is under way."""
@@ -71,13 +65,13 @@ class HangChecks:
             for worker, sign in workers
             if worker.pid in views
         ]
-        finding = hangs.look(self._watch, seen, time.monotonic())
+        finding = hangs.check(self._watch, seen, time.monotonic())
         if finding != "nothing":
             self._on_finding(finding)
 
 
 def _views(pids: list[int], store_port: int) -> dict[int, kernel.KernelView]:
-    """In a lane. Who has ended is left out."""
+    """In a lane. Workers that have ended are left out."""
     sent = sockets.bytes_moved(store_port)
     views = ((pid, kernel.view_with_children(pid, sent)) for pid in pids)
     return {pid: view for pid, view in views if view is not None and view.state != "Z"}
@@ -120,7 +114,7 @@ class StuckChecks:
     def _on_views(self, views: dict[int, kernel.KernelView]) -> None:
         self._is_looking = False
         seen = [stuck.StuckSample(rank, view.state, view.switches) for rank, view in views.items()]
-        for finding in stuck.look(self._watch, seen, time.monotonic()):
+        for finding in stuck.check(self._watch, seen, time.monotonic()):
             self._on_stuck(finding, _in_words(finding, views[finding.local_rank]))
 
 

@@ -12,7 +12,6 @@ Workers permit it (`stdlib_only.linux.permit_agent`). Everything here is for a l
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -82,6 +81,8 @@ class Debugger:
 
 def installed() -> str:
     """The program's path: beside our own interpreter, else on PATH; empty where there is none."""
+    import shutil
+
     beside = Path(sys.executable).parent / "py-spy"
     return str(beside) if os.access(beside, os.X_OK) else shutil.which("py-spy") or ""
 

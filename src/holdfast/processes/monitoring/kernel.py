@@ -9,7 +9,6 @@ first one of a worker says nothing about it.
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -316,6 +315,8 @@ def accelerators() -> tuple[str, ...]:
     """A line for each, as `nvidia-smi` tells; none where there is none to be asked."""
     if not os.path.exists("/dev/nvidiactl"):
         return ()
+    import subprocess
+
     try:
         asked = subprocess.run(
             SMI, capture_output=True, text=True, timeout=SMI_PATIENCE_S, check=True

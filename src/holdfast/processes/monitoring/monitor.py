@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.node_io import (
@@ -44,9 +44,8 @@ from holdfast.worker.page import VARIABLE
 if TYPE_CHECKING:
     from holdfast.core.policy.hangs import Finding, HangVerdict
     from holdfast.core.policy.stacks import StackGroup
-    from holdfast.core.policy.stragglers import PaceWatch
     from holdfast.core.policy.stuck import StuckFinding
-    from holdfast.core.policy.worker_progress import StepMarks, WorkerProgress
+    from holdfast.core.policy.worker_progress import StepMarks, StragglerWatch, WorkerProgress
     from holdfast.processes.monitoring import stacks
     from holdfast.processes.monitoring.checks import HangChecks, StuckChecks
 
@@ -55,7 +54,7 @@ IsLate = Callable[[Sign | None, int | None], bool]
 
 
 class Limit(Struct, frozen=True):
-    """A time from the start of a round's workers on, and who is too late then."""
+    """A time from the start of a round's workers on, and which of them are too late then."""
 
     after_s: float
     words: str
@@ -102,7 +101,7 @@ LOAD_AFTER_S = 1.0
 KEPT_WITHIN_S = 5.0
 """How long to wait for a disk to take stacks before they are told without their file."""
 TOLD_APART_S = 1.0
-"""The channel is for the first step. Who has no page says more there, and is told this often."""
+"""A worker without a page reports all steps over the channel: they are posted this often."""
 
 
 class Watched(Struct):
@@ -136,8 +135,6 @@ class WatchedRound(Struct, frozen=True):
     oversight: Oversight = Oversight()
     stacks_folder: Path | None = None
     """Where stacks are written; None where nothing is."""
-    excuses: Mapping[str, float] = field(default_factory=dict)
-    """By phase, the longest waits of earlier rounds."""
     run_left_s: float | None = None
     """Of the time for the whole run, where there is a limit to that."""
     store_port: int = 0
@@ -165,7 +162,7 @@ class Monitor:
         self._hang_checks: HangChecks | None = None
         self._verdict: HangVerdict | None = None
         self._keeping = 0
-        self._paces: PaceWatch | None = None
+        self._stragglers: StragglerWatch | None = None
         self._marks: dict[int, StepMarks] = {}
         self._stacks = StackFiles()
         self._taking: stacks.StackTaking | None = None
@@ -249,7 +246,7 @@ class Monitor:
     def take_stacks(
         self, reason: str, then: OnStacks, wants_native: WantsNative | None = None
     ) -> None:
-        """Ask all that run where they are. Who asks while others wait for an answer gets theirs."""
+        """Ask all that run where they are. A request meanwhile gets the same answer."""
         self._awaited.append(then)
         if len(self._awaited) == 1:
             self._means.lane.do(load, partial(self._begin_stacks, reason, wants_native))
@@ -402,7 +399,7 @@ class Monitor:
     def worker_progress(self) -> list[WorkerProgress]:
         """How far each worker that runs is, and how fast, now; in the order of their local ranks.
 
-        Reads memory alone: for whoever answers on the loop (status, metrics)."""
+        Reads memory alone, so it may be called on the loop (status, metrics)."""
         return [
             self._progress_of(worker)
             for worker in sorted(self._running(), key=lambda one: one.local_rank)
@@ -440,13 +437,13 @@ class Monitor:
     def _note_paces(self) -> None:
         if not self._is_loaded:
             return
-        self.worker_progress()  # Each look leaves a mark, by which the pace is told.
-        from holdfast.core.policy import stragglers
+        from holdfast.core.policy import worker_progress
 
-        if self._paces is None:
-            self._paces = stragglers.PaceWatch(self._round.oversight.straggler_after_s)
-        steps = {one.rank: one.step for one in self._running() if one.step is not None}
-        for words in stragglers.note(self._paces, steps, time.monotonic()):
+        if self._stragglers is None:
+            after_s = self._round.oversight.straggler_after_s
+            self._stragglers = worker_progress.StragglerWatch(after_s)
+        workers, now = self.worker_progress(), time.monotonic()
+        for words in worker_progress.stragglers(self._stragglers, workers, now):
             self._post(StragglerFound(self._round.number, words))
 
     def _read_page(self, worker: Watched) -> None:
@@ -465,13 +462,6 @@ class Monitor:
             self._post(StepReported(self._round.number, worker.local_rank, step, age_s))
 
     # Whether they hang.
-
-    def longest_waits(self) -> dict[str, float]:
-        """By phase, as far as is known up to now: excuses for the next round."""
-        known = dict(self._round.excuses)
-        for phase, seconds in (self._hang_checks.longest if self._hang_checks else {}).items():
-            known[phase] = max(seconds, known.get(phase, 0.0))
-        return known
 
     def _check_for_hangs_later(self) -> None:
         every_s = self._round.oversight.hang_check_s
@@ -514,9 +504,9 @@ class Monitor:
         from holdfast.processes.monitoring.checks import HangChecks
 
         watched = self._round.oversight
-        terms = HangTerms(watched.hang_after_s, watched.hang_unsaid_s, watched.hang_check_s)
+        terms = HangTerms(watched.hang_after_s, watched.hang_unreported_s, watched.hang_check_s)
         lane, port = self._means.process_lane, self._round.store_port
-        return HangChecks(terms, self._round.excuses, lane, self._on_finding, port)
+        return HangChecks(terms, lane, self._on_finding, port)
 
     def _on_finding(self, finding: Finding) -> None:
         if self._is_closed:
@@ -551,8 +541,8 @@ class Monitor:
                     snapshot.file,
                     verdict.suspect,
                     places_told(verdict.groups),
-                    verdict.still_s,
-                    verdict.never_spoke,
+                    verdict.stalled_s,
+                    verdict.never_reported,
                     verdict.needs_cause,
                 )
             )
@@ -579,9 +569,8 @@ def _keep_record(environ: Mapping[str, str], worker: Watched, folder: Path) -> N
 
 
 def load() -> bool:
-    """In a lane: import what looks need, for whoever looks later."""
-    import holdfast.core.policy.stragglers
+    """In a lane: import what later checks need."""
     import holdfast.core.policy.worker_progress
-    import holdfast.processes.monitoring.checks  # noqa: F401 - for whoever looks later
+    import holdfast.processes.monitoring.checks  # noqa: F401 - for later checks
 
     return True

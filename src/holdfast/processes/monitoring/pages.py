@@ -2,9 +2,9 @@
 
 In a page a worker says how far it is (`worker.page`). To the other one it writes its stacks when
 it is asked (`monitoring.stacks`). Neither has a name in any file system: workers open it by the
-agent's descriptor in /proc, and it is gone with whoever had it open. What is in it is foreign: a
-worker can have written anything there. Nothing here raises for it, and pages stay as large as they
-are.
+agent's descriptor in /proc, and it is gone with the last process that has it open. What is in it is
+foreign: a worker can have written anything there. Nothing here raises for it, and pages stay as
+large as they are.
 """
 
 from __future__ import annotations

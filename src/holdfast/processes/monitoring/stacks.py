@@ -2,12 +2,12 @@
 
 Each worker has a handler, put in before its program began (`stdlib_only.stack_handler`), that
 appends the stacks of its threads to memory of ours when it gets a signal. The signal is sent to a
-process only while it is pinned, below our spawner and catching it. Nobody tells when a handler is
-done, so what it wrote is read when it has not grown between two looks. Who has not answered by then
-is looked at with py-spy, where that is installed (`monitoring.debugger`), else described by what
-the kernel says of it alone.
+process only while it is pinned, below our spawner and catching it. A handler does not say when it
+is done, so what it wrote is read when it has not grown between two looks. A worker without an
+answer by then is looked at with py-spy, where that is installed (`monitoring.debugger`), else
+described by what the kernel says of it alone.
 
-What touches /proc is done in a lane: a process that is stuck may hold up whoever looks at it.
+What touches /proc is done in a lane: a process that is stuck may hold up its reader.
 """
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ def _ask_one(pid: int, spawner: int) -> kernel.KernelView | None:
 
 
 def _answers(view: kernel.KernelView) -> bool:
-    """Whether the signal is safe with it, and does something: who is stopped gets it much later."""
+    """Whether the signal is safe for it, and has an effect now: not on one that is stopped."""
     return view.catches_signal(SIGNAL) and not view.is_held and view.state != "Z"
 
 

@@ -19,11 +19,11 @@ what is there:
                           offset; in a lane for disk work, where there is one (`use_lane`)
     other device          the inherited descriptor: these wait for nobody
 
-What does not go out at once is queued without a limit. Those who can wait (readers of workers'
-pipes) ask `congested` before they bring more; those who cannot (the last words of a dead worker)
-just write. A console that has taken nothing for `UNREAD_S` while so much waits is one that nobody
-reads. A writer whose text is in a file too then need not wait: it tells how much it leaves out
-(`leave_out`), and that is said in its place once the queue has become short again.
+What does not go out at once is queued without a limit. Sources that can wait (workers' pipes) ask
+`congested` before they bring more; those that cannot (the last words of a dead worker) just write.
+A console that has taken nothing for `UNREAD_S` while so much waits counts as unread. A source whose
+text is in a file too then need not wait: it tells how much it leaves out (`leave_out`), and that is
+said in its place once the queue has become short again.
 
 The `Footer` is one line below all output on a terminal. Before anything else is written it is taken
 away. It is drawn only below a line that has ended, or below an open one that is plain text (a
@@ -135,7 +135,7 @@ class Outlet:
 
     @property
     def congested(self) -> bool:
-        """Whether so much is queued that who can wait should."""
+        """Whether so much is queued that sources should wait, if they can."""
         return self.queued_bytes > CONGESTED_BYTES
 
     @property

@@ -28,7 +28,7 @@ class Lane(Protocol):
 
     @property
     def congested(self) -> bool:
-        """Whether so much waits that who can wait should."""
+        """Whether so much waits that sources should wait, if they can."""
 
     def when_clear(self, callback: Callable[[], None]) -> None:
         """Call back once, from the loop, when the congestion is over."""

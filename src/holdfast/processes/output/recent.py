@@ -4,7 +4,7 @@ Rules
 1. Of each stream of each worker the last `KEPT_BYTES` are kept, as blocks with the time at which
    they came: output of several workers, and nodes, can be put in order by that.
 2. A stream that goes straight into its file does not pass here; where its file is, is known.
-3. Blocks are numbered. Who has seen one asks for those behind it, and may wait for the next.
+3. Blocks are numbered. A reader asks for those behind a number, and may wait for the next.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class LastOutput(Struct, frozen=True):
 
 
 class WaitingForOutput(Struct):
-    """Somebody who waits for the next block."""
+    """A reader that waits for the next block."""
 
     wanted: OutputWanted
     then: OnOutput

@@ -47,7 +47,7 @@ from holdfast.worker.error_file import VARIABLE as ERROR_FILE
 GROUP = "torchrun.logs_specs"
 FAMILIES = (
     "torch.distributed.elastic.multiprocessing.api",
-    "holdfast.elastic.multiprocessing.std",
+    "holdfast.elastic.multiprocessing.api",
 )
 """Where a `Std` is found, for what is no class of either family itself."""
 SHARED_NAMES = (

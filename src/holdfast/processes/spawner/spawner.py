@@ -126,7 +126,7 @@ class ZygoteChild:
 
 
 class Spawner:
-    """State of the spawner: who is who among its children."""
+    """State of the spawner: its children, by what they are."""
 
     def __init__(self, agent: socket.socket) -> None:
         self.agent = wire.PrivateConnection(agent)

@@ -354,7 +354,7 @@ def described(process: ProcessEntry) -> str:
 
 
 class CleanupGrace:
-    """How long those who clean up after others may outlive them: seconds at most.
+    """How long processes that clean up after others may outlive them: seconds at most.
 
     They unlink the shared memory of processes that can no longer do it themselves, as soon as
     the last of them is gone, and end. Killed with the others, they would leave it in /dev/shm.

@@ -268,7 +268,7 @@ class LeaseOver(Message):
     """Workers have been sent SIGTERM for it."""
 
 
-# From the zygote to the spawner, who passes all but the first on to the agent.
+# From the zygote to the spawner, which passes all but the first on to the agent.
 
 
 class Forked(Message):

@@ -3,8 +3,8 @@
 Nothing else in Holdfast takes a private name of the interpreter or of its standard library, nor a
 part of `multiprocessing` that has no page in the manual. Each has one function, which says what it
 is for and declares the names with `uses`, as one would write them in a program:
-`logging._startTime`. What an object gets when it is made is written after a call:
-`multiprocessing.queues.Queue()._reader`.
+`runpy._run_module_as_main`. What an object gets when it is made is written after a call:
+`os._Environ()._data`.
 
 Where a name is gone and there is another way, the function here takes it (`SPEED`); else `why_not`
 says so beforehand: workers start cold, and functions are refused with a sentence.
@@ -134,22 +134,6 @@ def module_runner(runpy: Any) -> Callable[[str], object]:
     return runner
 
 
-@uses(WARM_START, "threading", "Thread._set_native_id")
-def renew_native_id() -> None:
-    """Have the main thread ask for its number again, which is that of another process."""
-    import threading
-
-    threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
-
-
-@uses(WARM_START, "logging", "_startTime")
-def renew_start_of_logging(module: Any) -> None:
-    """Have `relativeCreated` of log records count from now. Nanoseconds since Python 3.13."""
-    import time
-
-    module._startTime = time.time_ns() if isinstance(module._startTime, int) else time.time()
-
-
 @uses(WARM_START, "ctypes", "pythonapi.PyObject_GC_UnTrack", "pythonapi.PyObject_GC_Track")
 def refill(names: dict[str, Any], values: dict[str, Any]) -> None:
     """Replace all that is in a dictionary, and take it out of the collector's frozen generation.
@@ -169,7 +153,7 @@ def refill(names: dict[str, Any], values: dict[str, Any]) -> None:
 @uses(WARM_START, "os", "_Environ.__getitem__", "_Environ.__setitem__", "_Environ.__delitem__")
 @uses(WARM_START, "os", "_Environ.__iter__")
 def class_of_environment() -> Any:
-    """The class of `os.environ`, whose methods can be replaced to see who asks for what."""
+    """The class of `os.environ`, whose methods can be replaced to see what is asked for."""
     import os
 
     return type(os.environ)
@@ -181,27 +165,6 @@ def variables() -> dict[bytes, bytes]:
     import os
 
     return os.environ._data  # type: ignore[attr-defined,no-any-return]
-
-
-@uses(WARM_START, "tempfile", "_sys")
-def watch_temporary_files(tempfile: Any, asked: Callable[[str], None] | None) -> None:
-    """Have this called with the event before `tempfile` makes something; None: no longer."""
-    if hasattr(tempfile, "_sys"):  # Else it is missing, and is not to look as if it were there.
-        tempfile._sys = sys if asked is None else _SystemOfTempfile(asked)
-
-
-class _SystemOfTempfile:
-    """`sys`, for a module that says there what it is about to do."""
-
-    def __init__(self, asked: Callable[[str], None]) -> None:
-        self._asked = asked
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(sys, name)
-
-    def audit(self, event: str, *arguments: Any) -> None:
-        self._asked(event)
-        sys.audit(event, *arguments)
 
 
 # For functions as processes, which are made as `multiprocessing` makes them.
@@ -286,18 +249,3 @@ def forget_pools() -> None:
     module = sys.modules.get("concurrent.futures.thread")
     if module is not None:
         vars(module)["_threads_queues"].clear()
-
-
-# For timers. A queue of a `Manager` has neither.
-
-
-@uses(SPEED, "multiprocessing.queues", "Queue()._reader")
-def end_to_wait_on(queue: Any) -> Any:
-    """The end of the pipe inside a queue, by which it can be waited for beside others; or None."""
-    return getattr(queue, "_reader", None)
-
-
-@uses(SPEED, "multiprocessing.queues", "Queue()._wlock")
-def lock_of_writers(queue: Any) -> Any:
-    """The lock that is held while one writes to a queue; or None."""
-    return getattr(queue, "_wlock", None)

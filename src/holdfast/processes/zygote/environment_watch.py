@@ -20,6 +20,7 @@ import sys
 import weakref
 
 from holdfast.processes.stdlib_only import private_names
+from holdfast.processes.zygote import reasons
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ Environment: Any = private_names.class_of_environment()
 
 
 class NameInPassing(str):
-    """The name of a worker's variable, met by one who goes through all of them."""
+    """The name of a worker's variable, met by code that goes through all of them."""
 
     __slots__ = ()
 
@@ -110,7 +111,7 @@ class EnvironmentWatch:
         Environment.__contains__ = self._looking_for(self._inherited_contains)
         self._argv = sys.argv
         sys.argv = self._arguments = Arguments(sys.argv)
-        self._arguments.look = lambda: self._ask("reads", "the command line")
+        self._arguments.look = lambda: self._ask("reads", reasons.COMMAND_LINE)
 
     def end(self) -> None:
         """Watch no longer. Idempotent; what was handed out goes on to ask `answer`."""

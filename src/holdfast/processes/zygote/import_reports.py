@@ -2,9 +2,8 @@
 
 It is seen by a finder of ours, the first on `sys.meta_path`, which finds nothing itself: no frame
 of it is on the stack while a module is loaded, and what imports nothing pays nothing. (An audit
-hook is called at every `id()`.) In the zygote the same watch tells when a module is loaded that has
-to be watched itself: `tempfile` then says before it makes a folder or a file, which no module may
-do for all workers at once.
+hook is called at every `id()`.) In the zygote the same watch sees the folders that modules make:
+one for a single process no module may make for all workers at once.
 
 Told is the outermost: if `a` imports `b`, that is `a`. One packet each, as `worker.channel` has it;
 one that cannot be sent at once is not sent. Standard library only: for the zygote.
@@ -17,16 +16,13 @@ import sys
 from socket import AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_SEQPACKET, socket
 
 from holdfast.processes.stdlib_only import private_names
-from holdfast.processes.zygote import process_state
+from holdfast.processes.zygote import process_state, reasons
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from importlib.machinery import ModuleSpec
-    from types import FrameType, ModuleType
+    from types import FrameType
     from typing import Any
-
-    WhenLoaded = dict[str, Callable[[ModuleType], str]]
 
 IMPORT_SYSTEM = "_frozen_importlib", "importlib._bootstrap"
 MKDIR = os.mkdir
@@ -34,61 +30,27 @@ MOST = 2000
 """How many modules a worker tells of at most."""
 MOST_CHANGED = 100
 """And how much that the program has set, with each."""
-ASKED_OF_A_WORKER = {
-    "tempfile.mkdtemp": "it makes a temporary folder when imported",
-    "tempfile.mkstemp": "it makes a temporary file when imported",
-}
-"""What a module may do when a worker imports it, and must not do for all of them at once."""
-NAMED_AFTER_ITS_PROCESS = "it makes a folder named after its process when imported"
 
 
 class ImportFinder:
-    """Has `begins` called before a module is loaded, wherever it is imported; finds nothing.
-
-    What is in `when_loaded` it finds as the others do, and calls that with the module when it is
-    loaded.
-    """
+    """Has `begins` called before a module is loaded, wherever it is imported; finds nothing."""
 
     def __init__(self, begins: Callable[[str], None]) -> None:
-        self.when_loaded: dict[str, Callable[[ModuleType], None]] = {}
         self._begins = begins
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if not self._is_import(sys._getframe(1)):
-            return None
-        self._begins(name)
-        done = self.when_loaded.get(name)
-        return None if done is None else self._told_when_loaded(name, path, target)
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        if self._is_import(sys._getframe(1)):
+            self._begins(name)
 
     def _is_import(self, asking: FrameType) -> bool:
         """Whether it is asked in order to import, not by `importlib.util.find_spec` or others.
 
-        Then who asks was called from within the import system, too.
+        Then its caller was called from within the import system, too.
         """
         above = asking.f_back
         names = asking.f_globals
         is_within = above is not None and above.f_globals is names
         return is_within and names.get("__name__") in IMPORT_SYSTEM
-
-    def _told_when_loaded(self, name: str, path: Any, target: Any) -> ModuleSpec | None:
-        others = [one for one in sys.meta_path if one is not self and hasattr(one, "find_spec")]
-        specs = (finder.find_spec(name, path, target) for finder in others)
-        spec = next((spec for spec in specs if spec is not None), None)
-        loader: Any = spec.loader if spec is not None else None
-        if loader is not None and not isinstance(loader, type):
-            self._watch_loader(name, loader)
-        return spec
-
-    def _watch_loader(self, name: str, loader: Any) -> None:
-        load = loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            del loader.exec_module
-            load(module)
-            if done := self.when_loaded.get(name):
-                done(module)
-
-        loader.exec_module = exec_module
 
 
 class Watch:
@@ -97,8 +59,6 @@ class Watch:
     def __init__(self) -> None:
         self._ask: Callable[[str], None] | None = None
         self._tell: Callable[[str], None] | None = None
-        self._tempfile: ModuleType | None = None
-        """Where it is made to say what it does."""
         self.uses: dict[str, set[str]] = {}
         """What was imported ahead of its time, with the variables that it has used."""
         self.tell_too_early: Callable[[], None] = lambda: None
@@ -106,30 +66,15 @@ class Watch:
         self._finder = ImportFinder(self._begins)
         sys.meta_path.insert(0, self._finder)
 
-    def guard(
-        self, ask: Callable[[str], None] | None, when_loaded: WhenLoaded | None = None
-    ) -> None:
-        """In the zygote: have it asked about what a module does; None: no longer.
-
-        `when_loaded` is to be done with modules of these names, once they are there. It returns
-        why what they do cannot be seen; usually nothing.
-        """
+    def guard(self, ask: Callable[[str], None] | None) -> None:
+        """In the zygote: have it asked about folders that a module makes; None: no longer."""
         self._ask = ask
-        if ask is not None:
-            os.mkdir = self._mkdir
-            for name, done in {"tempfile": self._watch_tempfile, **(when_loaded or {})}.items():
-                self._watch(name, done)
-            return
-        os.mkdir = MKDIR
-        self._finder.when_loaded.clear()
-        if self._tempfile is not None:
-            private_names.watch_temporary_files(self._tempfile, None)
-            self._tempfile = None
+        os.mkdir = MKDIR if ask is None else self._mkdir
 
     def end(self) -> None:
         """In a worker: see nothing any more."""
         self.guard(None)
-        # The list stays as it is: who is being asked may be on it, and the next would be left out.
+        # A new list: the import system may be going through this one, and would pass over a finder.
         sys.meta_path = [finder for finder in sys.meta_path if finder is not self._finder]
 
     def report(
@@ -173,31 +118,12 @@ class Watch:
         if self._tell is not None and name not in sys.modules:
             self._tell(name)
 
-    def _watch(self, name: str, watch: Callable[[ModuleType], str]) -> None:
-        """Have a module watched as soon as it is loaded."""
-
-        def done(module: ModuleType) -> None:
-            self._finder.when_loaded.pop(name, None)
-            problem = watch(module)
-            if problem and self._ask is not None:
-                self._ask(problem)
-
-        self._finder.when_loaded[name] = done
-        if name in sys.modules:
-            done(sys.modules[name])
-
-    def _watch_tempfile(self, module: ModuleType) -> str:
-        self._tempfile = module
-        private_names.watch_temporary_files(module, self._makes_temporary)
-        return ""
-
-    def _makes_temporary(self, event: str) -> None:
-        if self._ask is not None and event in ASKED_OF_A_WORKER:
-            self._ask(ASKED_OF_A_WORKER[event])
-
     def _mkdir(self, path: Any, *more: Any, **options: Any) -> None:
-        if self._ask is not None and is_named_after_its_process(path):
-            self._ask(NAMED_AFTER_ITS_PROCESS)
+        if self._ask is not None:
+            if sys._getframe(1).f_globals.get("__name__") == "tempfile":
+                self._ask(reasons.MAKES_TEMPORARY_FOLDER)
+            elif is_named_after_its_process(path):
+                self._ask(reasons.MAKES_FOLDER_OF_PROCESS)
         MKDIR(path, *more, **options)
 
 

@@ -11,8 +11,8 @@ import os
 import re
 import site
 import sys
-from importlib.machinery import ModuleSpec
-from typing import Any, Literal
+from importlib.machinery import ModuleSpec, PathFinder
+from typing import Literal
 
 Owner = Literal["installed", "own", "absent"]
 
@@ -169,38 +169,19 @@ def _makes_up(spec: ModuleSpec) -> bool:
 def _find_one(name: str, path: tuple[str, ...]) -> ModuleSpec | None:
     """Look for a module in these folders.
 
-    As `PathFinder` does, which wants the package above to be imported when it meets one
-    that is spread over several folders.
+    By the last part of its name: for a whole one `PathFinder` wants the package above to be
+    imported when it meets one that is spread over several folders.
     """
-    parts: list[str] = []
     try:
-        for entry in path:
-            finder = _finder(entry)
-            spec: ModuleSpec | None = finder.find_spec(name) if finder is not None else None
-            if spec is not None and spec.loader is not None:
-                return spec
-            parts += (spec.submodule_search_locations or []) if spec is not None else []
-        if not parts:
-            return _find_editable(name)
+        spec = PathFinder.find_spec(name.rpartition(".")[2], path)
     except (ImportError, OSError, ValueError):
         return None
-    spread = ModuleSpec(name, None)
-    spread.submodule_search_locations = parts
-    return spread
-
-
-def _finder(folder: str) -> Any:
-    """The finder of that folder, as the interpreter has it; None if there is none."""
-    if folder not in sys.path_importer_cache:
-        found = None
-        for hook in sys.path_hooks:
-            try:
-                found = hook(folder)
-            except ImportError:
-                continue
-            break
-        sys.path_importer_cache[folder] = found
-    return sys.path_importer_cache[folder]
+    if spec is None:
+        return _find_editable(name)
+    spec.name = name
+    if spec.submodule_search_locations is not None:
+        spec.submodule_search_locations = list(spec.submodule_search_locations)
+    return spec
 
 
 def _find_editable(name: str) -> ModuleSpec | None:

@@ -29,7 +29,7 @@ from importlib.machinery import PathFinder
 
 from holdfast.processes.stdlib_only import linux, private_names
 from holdfast.processes.stdlib_only import private_messages as messages
-from holdfast.processes.zygote import fork_fixups, process_state
+from holdfast.processes.zygote import fork_fixups, process_state, reasons
 from holdfast.processes.zygote.environment_watch import EnvironmentWatch
 
 TYPE_CHECKING = False
@@ -65,7 +65,7 @@ class OwnTree:
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
         if self.hides(name, path):
-            self._ask(f"it imports {name}, of which the program has its own")
+            self._ask(reasons.imports_own(name))
             raise ModuleNotFoundError(f"{name} is the program's own", name=name)
 
     def hides(self, name: str, path: Any = None) -> bool:
@@ -93,7 +93,7 @@ class LeftBehind:
     def reason(self) -> str:
         """What was left behind that workers would share or lose; empty if nothing."""
         if os.getcwd() != self.folder:
-            return "it changes the working directory when imported"
+            return reasons.CHANGES_FOLDER
         return (
             children_left()
             or timers_left()
@@ -104,14 +104,14 @@ class LeftBehind:
 
 
 def children_left() -> str:
-    return "it leaves a child process behind when imported" if linux.has_children() else ""
+    return reasons.LEAVES_CHILD if linux.has_children() else ""
 
 
 def timers_left() -> str:
     """A fork would lose them."""
     for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
         if signal.getitimer(timer) != (0.0, 0.0):
-            return "it sets a timer when imported"
+            return reasons.SETS_TIMER
     return ""
 
 
@@ -120,9 +120,7 @@ def memory_left(known: set[str]) -> str:
 
     One of them that dies while it holds such a lock would hang all others, for ever.
     """
-    if linux.shared_mappings() - known:
-        return "it makes memory or a lock that processes share when imported"
-    return ""
+    return reasons.SHARES_MEMORY if linux.shared_mappings() - known else ""
 
 
 def threads_left() -> str:
@@ -138,7 +136,7 @@ def threads_left() -> str:
         os._exit(0)
     linux.await_end(probe)
     left = linux.thread_count(HARMLESS_THREADS) > 1
-    return "it leaves a thread running when imported" if left else ""
+    return reasons.LEAVES_THREAD if left else ""
 
 
 def descriptors_left(known: dict[int, str]) -> str:
@@ -146,21 +144,21 @@ def descriptors_left(known: dict[int, str]) -> str:
     for descriptor, path in linux.open_descriptors().items():
         device = path.removeprefix("/dev/")
         if descriptor not in known and not (device != path and device.startswith(HARMLESS_DEVICES)):
-            return f"it opens {path} when imported"
+            return reasons.opens(path)
     return ""
 
 
 def why_only_cold(own_tree: OwnTree) -> str:
     """Why no worker of this program can come from a zygote at all; usually empty."""
     if sys.flags.verbose or os.environ.get("PYTHONPROFILEIMPORTTIME"):
-        return "the environment asks to see every import"
+        return reasons.SHOWS_IMPORTS
     if lacking := private_names.why_not(private_names.WARM_START):
         return lacking
     if threads_left():
-        return "the interpreter itself starts a thread (sitecustomize?)"
+        return reasons.HAS_THREAD
     for name in sorted({name.partition(".")[0] for name in sys.modules}):
         if own_tree.hides(name):
-            return f"{name} beside the program hides the installed module of that name"
+            return reasons.hidden(name)
     return ""
 
 
@@ -191,7 +189,6 @@ class Preloading:
         self.watch = EnvironmentWatch(request.per_worker_names, request.always_set, self._asked)
         self.own_tree = OwnTree(request.own_folders, self.ask, request.not_own)
         self.fixups = fork_fixups.ForkFixups()
-        self.generators = fork_fixups.Generators()
         self.set: dict[str, str | None] = {}
         """Variables that were set as the program will set them; None: removed."""
         self.added_to_path: list[str] = []
@@ -225,7 +222,6 @@ class Preloading:
     def end(self) -> None:
         """Watch no longer. Idempotent."""
         self.watch.end()
-        self.generators.end()
         if self.own_tree in sys.meta_path:
             # Not taken out of the list: it may be the one who is being asked, and then the next
             # one would be passed over.
@@ -297,25 +293,25 @@ class Preloading:
         try:
             import_as_program(step)
         except BaseException as error:  # noqa: BLE001 - foreign code may raise anything
-            problem = f"importing it raised {type(error).__name__}: {error}"
+            problem = reasons.raised(error)
         problem = self._asked_for or problem
         self._costs[step] = time.monotonic() - started
         after = self._printed.measure()
         if os.fsencode(FOLDER) in self._printed.errors_since(before):
-            problem = problem or "it warns about the line that imports it"
+            problem = problem or reasons.WARNS_ABOUT_LINE
         if after != before and len(self.fixups.modules) > asked:
-            problem = problem or "it prints when imported, which may depend on its rank"
+            problem = problem or reasons.PRINTS_FOR_RANK
         if loaded != len(sys.modules) or problem:
             problem = self._asked_for or self._left_behind.reason() or problem
             if not problem and self.watch.kept_elsewhere():
-                problem = "it keeps a copy of the environment when imported"
+                problem = reasons.COPIES_ENVIRONMENT
         self._printed.cut(after)  # What has been printed since is our own doing.
         return problem
 
     # What only a worker has.
 
     def _asked(self, verb: str, what: str) -> None:
-        self.ask(f"it {verb} {what} when imported", may_be_allowed=verb == "reads")
+        self.ask(reasons.asks(verb, what), may_be_allowed=verb == "reads")
 
     def ask(self, reason: str, *, may_be_allowed: bool = False) -> None:
         """Somebody needs what only a worker has. Returns where it may go on."""
@@ -371,7 +367,7 @@ class Preloading:
             with said:
                 import_as_program(root if module_of(root) else f"import {root}")
         except BaseException as error:  # noqa: BLE001 - foreign code may raise anything
-            problem = f"importing it raised {type(error).__name__}: {error}"
+            problem = reasons.raised(error)
         is_shown = said.is_shown or self._printed.measure() != printed
         if problem and len(sys.modules) == loaded and not is_shown:
             return False  # It is nowhere to be found.
@@ -392,13 +388,13 @@ class Preloading:
     def _difference(self, broken: str, is_shown: bool, both: set[str]) -> str:
         """Why it is not the same when it is imported early; else empty."""
         if broken:
-            return f"it changes {broken} when imported"
+            return reasons.changes(broken)
         if is_shown:
-            return "it prints, warns or logs when imported"
+            return reasons.SHOWS_SOMETHING
         if both:
-            return f"it uses {min(both)} when imported, which the program sets first"
+            return reasons.uses_set(min(both))
         if self.watch.kept_elsewhere():
-            return "it keeps a copy of the environment when imported"
+            return reasons.COPIES_ENVIRONMENT
         return ""
 
     def _is_avoided(self, module: str) -> bool:
@@ -420,11 +416,9 @@ def reads_unseen(libraries: set[str]) -> str:
         try:
             with open(path, "rb") as file:
                 if b"getenv" in file.read():
-                    return (
-                        f"it loads {os.path.basename(path)}, which may read what the program sets"
-                    )
+                    return reasons.loads_reader(os.path.basename(path))
         except OSError:
-            return f"it loads {path} when imported, which is gone"
+            return reasons.loads_missing(path)
     return ""
 
 

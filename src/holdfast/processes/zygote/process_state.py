@@ -167,7 +167,7 @@ def _of_interpreter() -> dict[str, Any]:
         "sys.path": list(sys.path),
         "sys.path_hooks": list(sys.path_hooks),
         "the standard streams": (sys.stdin, sys.stdout, sys.stderr),
-        "who traces or profiles": (sys.gettrace(), sys.getprofile()),
+        "the trace and profile functions": (sys.gettrace(), sys.getprofile()),
         "the recursion limit": sys.getrecursionlimit(),
         "the switch interval": sys.getswitchinterval(),
         "the limit of digits": sys.get_int_max_str_digits(),
@@ -217,7 +217,7 @@ def _random_numbers() -> dict[str, int]:
 
 
 class Noticed:
-    """Notices what would be shown of warnings, and who logs."""
+    """Notices warnings that would be shown, and which loggers are used."""
 
     def __init__(self) -> None:
         self.is_shown = False

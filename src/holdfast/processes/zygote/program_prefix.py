@@ -29,8 +29,8 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from typing import Any, Final, NamedTuple
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -49,12 +49,8 @@ NEVER_STEPS = ("__future__", "holdfast", *sys.builtin_module_names)
 NOT_SET_AHEAD = frozenset({*PER_WORKER, "HOME"})
 """Variables of a single worker, and what the home folder is worked out by."""
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-IMPORT_ERRORS = frozenset({"builtins.ImportError", "builtins.ModuleNotFoundError"})
-ALL_ERRORS = frozenset({"builtins.Exception", "builtins.BaseException"})
-CONDITIONAL = (
-    ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp, ast.BoolOp, ast.IfExp,
-)  # fmt: skip
-NOT_READ = (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)
+IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError"})
+CATCHES_IMPORT_ERRORS = IMPORT_ERRORS | {"Exception", "BaseException"}
 
 # What may be passed over. Names are full names: `Path` counts only if it is `pathlib.Path`.
 
@@ -102,12 +98,6 @@ METHODS = frozenset({
     "strftime", "strip", "sub", "timestamp", "title", "upper", "values", "with_name", "with_suffix",
 })  # fmt: skip
 """Of what the calls above make."""
-DECORATORS = (
-    "abc.", "builtins.", "contextlib.", "dataclasses.", "enum.", "functools.", "holdfast.",
-    "torch.distributed.elastic.", "torch.enable_grad", "torch.inference_mode", "torch.jit.ignore",
-    "torch.no_grad", "typing.", "typing_extensions.",
-)  # fmt: skip
-"""Beginnings of decorators that only wrap or mark."""
 SAYS = frozenset({"critical", "debug", "error", "exception", "info", "warn", "warning"})
 """Methods of a logger."""
 NOTICED = frozenset({
@@ -125,7 +115,6 @@ FILTERS = ("warnings.filterwarnings", "warnings.simplefilter")
 
 # Constants made of constants: only what is the same here and in a worker.
 
-UNKNOWN: Final = object()
 CONSTANTS: dict[str, object] = {
     "typing.TYPE_CHECKING": False,
     "typing_extensions.TYPE_CHECKING": False,
@@ -156,8 +145,8 @@ FUNCTIONS: dict[str, Callable[..., object]] = {
     "pathlib.Path.cwd": lambda: _path(os.getcwd()),
 }  # fmt: skip
 COMPUTED_METHODS = frozenset({
-    "absolute", "as_posix", "endswith", "expanduser", "join", "joinpath", "lower", "replace",
-    "resolve", "startswith", "strip", "upper",
+    "absolute", "as_posix", "endswith", "expanduser", "joinpath", "lower", "resolve",
+    "startswith", "strip", "upper",
 })  # fmt: skip
 COMPUTED_ATTRIBUTES = frozenset({"name", "parent", "parents", "stem", "suffix"})
 OPERATORS: dict[type, Callable[[Any, Any], object]] = {
@@ -169,13 +158,18 @@ OPERATORS: dict[type, Callable[[Any, Any], object]] = {
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
-    ast.In: lambda one, many: one in many,
-    ast.NotIn: lambda one, many: one not in many,
 }
-FAILURES = (
-    ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError,
+
+
+class NotConstant(Exception):
+    """An expression is not made of constants alone."""
+
+
+NO_VALUE = (
+    ArithmeticError, AttributeError, LookupError, NotConstant, OSError, RuntimeError, TypeError,
+    ValueError,
 )  # fmt: skip
-"""What the program would raise: then its value is not known, and it will raise it itself."""
+"""What the program would raise, it will raise itself."""
 
 
 class EndOfReading(Exception):
@@ -183,11 +177,7 @@ class EndOfReading(Exception):
 
 
 class Absent(Exception):
-    """An import that fails, with the exception that it raises in a worker."""
-
-    def __init__(self, module: str, raises: str = "ModuleNotFoundError") -> None:
-        super().__init__(module)
-        self.raises = raises
+    """An import that fails."""
 
 
 class OwnFile(NamedTuple):
@@ -203,7 +193,7 @@ class OwnFile(NamedTuple):
 class Known(Struct):
     """A constant."""
 
-    value: object
+    value: Any
 
 
 class Thing(Struct):
@@ -220,7 +210,6 @@ class Other(Struct):
 
 Value = Known | Thing | Other
 PLAIN, OWN = Other(False), Other(True)
-ENVIRONMENT, MODULE_PATH = Thing("os.environ"), Thing("sys.path")
 
 
 class Reader:
@@ -238,6 +227,7 @@ class Reader:
         """The program's own, as far as they were read."""
         self.places = ModulePath(program_folder)
         self._names: dict[str, Value] = {}
+        """With `*` where any name may have been bound."""
         self._own: dict[str, dict[str, Value]] = {}
         """The names of the program's own modules."""
         self._package = ""
@@ -254,8 +244,9 @@ class Reader:
     def read(self, path: str, name: str, package: str) -> None:
         """Read one file, for its names. Raises `EndOfReading` or `Absent` where that ends."""
         outer = self._names, self._package
-        self._names, self._package = {"__doc__": PLAIN, "__spec__": PLAIN}, package
-        self._names.update(__name__=Known(name), __file__=Known(path), __package__=Known(package))
+        self._package = package
+        named = {"__name__": name, "__file__": path, "__package__": package}
+        self._names = {one: Known(value) for one, value in named.items()}
         self._own[name] = self._names
         try:
             with warnings.catch_warnings():
@@ -308,10 +299,10 @@ class Reader:
             case ast.AnnAssign(target, _, value):
                 if value is not None:
                     self._bind(target, self._effect(value))
-            case ast.AugAssign(ast.Name(name), kind, value):
-                both = ast.BinOp(ast.Name(name, ast.Load()), kind, value)
-                self._names[name] = self._value(both)
-            case ast.Delete([ast.Subscript(owner, name)]) if self._value(owner) == ENVIRONMENT:
+            case ast.AugAssign(ast.Name() as target, _, value):
+                self._require_harmless(value)
+                self._bind(target, OWN if self._is_own(statement) else PLAIN)
+            case ast.Delete([ast.Subscript(owner, name)]) if self._is_environment(owner):
                 self._set_variable(self._value(name), None)
             case ast.Delete([ast.Name(name)]) if name in self._names:
                 del self._names[name]
@@ -325,35 +316,38 @@ class Reader:
     def _bind(self, target: ast.expr, value: Value) -> None:
         match target:
             case ast.Name(name):
+                if not self._is_certain:  # It may have the value that it had before.
+                    value = OWN if OWN in (value, self._names.get(name)) else PLAIN
                 self._names[name] = value
             case ast.Tuple(parts) | ast.List(parts):
                 for part in parts:
                     self._bind(part, OWN if value == OWN else PLAIN)
             case ast.Starred(inner):
                 self._bind(inner, value)
-            case ast.Subscript(owner, name) if self._value(owner) == ENVIRONMENT:
+            case ast.Subscript(owner, name) if self._is_environment(owner):
                 self._set_variable(self._value(name), value)
             case _:
                 raise EndOfReading("an item or an attribute is set")
 
     def _defaults(self, arguments: ast.arguments) -> None:
-        for default in [*arguments.defaults, *arguments.kw_defaults]:
-            self._value(default)
+        for default in filter(None, [*arguments.defaults, *arguments.kw_defaults]):
+            self._require_harmless(default)
 
     def _decorators(self, nodes: list[ast.expr]) -> None:
         for node in nodes:
             if isinstance(node, ast.Attribute) and node.attr in ("setter", "getter", "deleter"):
                 continue
-            if isinstance(node, ast.Call):
-                self._given(node)
-            value = self._value(node.func if isinstance(node, ast.Call) else node)
-            if not isinstance(value, Thing) or not value.name.startswith(DECORATORS):
+            called = node.func if isinstance(node, ast.Call) else node
+            if not self._full_name(called):
                 raise EndOfReading("a decorator that is not known")
+            for argument in _arguments(node) if isinstance(node, ast.Call) else []:
+                self._require_harmless(argument)
+                self._require_not_own(argument)
 
     def _class(self, node: ast.ClassDef) -> None:
         self._decorators(node.decorator_list)
         for part in [*node.bases, *(each.value for each in node.keywords)]:
-            self._value(part)
+            self._require_harmless(part)
         outer = dict(self._names)
         self._statements(node.body)
         self._names.clear()
@@ -362,26 +356,14 @@ class Reader:
     # What depends.
 
     @contextmanager
-    def _only_if(self) -> Iterator[None]:
-        """While reading what may not be run. Names that are bound there are not known behind it."""
-        is_certain, names = self._is_certain, dict(self._names)
-        self._is_certain = False
+    def _only_if(self, is_certain: bool = False) -> Iterator[None]:
+        """While reading what may not be run, unless that is certain."""
+        outer = self._is_certain
+        self._is_certain = outer and is_certain
         yield
-        self._is_certain = is_certain
-        for name in self._names.keys() | names.keys():
-            either = self._names.get(name, OWN), names.get(name, OWN)
-            if either[0] is not either[1]:
-                self._names[name] = OWN if OWN in either else PLAIN
+        self._is_certain = outer
 
     def _if(self, statement: ast.If) -> None:
-        match statement:
-            case ast.If(
-                ast.Compare(ast.Constant(asked), [ast.NotIn()], [asked_of]),
-                [ast.Assign([ast.Subscript(owner, ast.Constant(name))], value)],
-                [],
-            ) if asked == name and self._value(owner) == self._value(asked_of) == ENVIRONMENT:
-                self._set_variable(Known(name), self._value(value), "?")
-                return
         test = self._value(statement.test)
         if isinstance(test, Known):
             self._statements(statement.body if test.value else statement.orelse)
@@ -393,14 +375,14 @@ class Reader:
 
     def _try(self, node: ast.Try) -> None:
         """`try: import a`, and what to do without it; anything else must make no difference."""
-        caught = [self._caught(handler) for handler in node.handlers]
+        caught = [_caught(handler) for handler in node.handlers]
         is_certain = all(map(_only_imports, node.body)) or IMPORT_ERRORS.issuperset(*caught)
         before = dict(self._names)
         try:
-            with nullcontext() if is_certain else self._only_if():
+            with self._only_if(is_certain):
                 self._statements(node.body)
-        except Absent as error:
-            self._statements(self._handler_of(error, node, caught))
+        except Absent:
+            self._statements(_handler_of_import_errors(node.handlers, caught))
         else:
             self._statements(node.orelse)
             for handler in [] if is_certain else node.handlers:
@@ -411,123 +393,121 @@ class Reader:
                     self._names[name] = PLAIN  # A handler may have given it another value.
         self._statements(node.finalbody)
 
-    def _caught(self, handler: ast.ExceptHandler) -> frozenset[str]:
-        """The full names of the exceptions that a handler is for."""
-        self._names[handler.name or "_"] = PLAIN
-        match handler.type:
-            case None:
-                return ALL_ERRORS
-            case ast.Tuple(nodes):
-                values = [self._value(node) for node in nodes]
-            case node:
-                values = [self._value(node)]
-        return frozenset(v.name if isinstance(v, Thing) else "the program's own" for v in values)
-
-    def _handler_of(
-        self, error: Absent, node: ast.Try, caught: list[frozenset[str]]
-    ) -> list[ast.stmt]:
-        """The handler that is run when an import fails."""
-        catching = {*ALL_ERRORS, "builtins.ImportError", f"builtins.{error.raises}"}
-        for handler, types in zip(node.handlers, caught, strict=True):
-            if types & catching:
-                return handler.body
-            if not all(name.startswith("builtins.") for name in types):
-                break
-        raise EndOfReading("it cannot be told that the exception is caught")
-
     # Expressions.
 
-    def _value(self, node: ast.AST | None) -> Value:
+    def _value(self, node: ast.expr) -> Value:
         """What an expression gives. Raises `EndOfReading` if it may do anything else."""
-        match node:
-            case None:
-                return PLAIN
-            case ast.Constant(value):
-                return _known(_small(value))
-            case ast.Name(name):
-                return self._look_up(name)
-            case ast.Attribute(owner, name):
-                return _attribute(self._value(owner), name)
-            case ast.Call():
-                return self._call(node)
-            case ast.Lambda():
-                self._defaults(node.args)
-                return OWN
-            case ast.Compare(left, [ast.NotIn()], [path]) if self._value(path) == MODULE_PATH:
-                folder = self._value(left)
-                if isinstance(folder, Known) and self.places.program_folder is not None:
-                    return Known(folder.value not in self.places.entries)
-                return PLAIN
-        if isinstance(node, NOT_READ):
-            raise EndOfReading(f"an expression that is not read: {type(node).__name__}")
-        is_certain = self._is_certain
-        self._is_certain = is_certain and not isinstance(node, CONDITIONAL)
-        parts = self._parts(node)
-        self._is_certain = is_certain
-        known = [part.value for part in parts if isinstance(part, Known)]
-        if len(known) == len(parts):
-            return _known(_fold(node, known))
-        return OWN if OWN in parts else PLAIN
-
-    def _parts(self, node: ast.AST) -> list[Value]:
-        for each in getattr(node, "generators", ()):
-            self._value(each.iter)
-            self._bind(each.target, PLAIN)
-        nodes = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
-        conditions = [test for each in getattr(node, "generators", ()) for test in each.ifs]
-        return [*map(self._value, nodes), *map(self._value, conditions)]
-
-    def _look_up(self, name: str) -> Value:
-        if name in self._names:
-            return _constant(self._names[name])
-        if "*" in self._names:
-            return OWN
-        if not hasattr(builtins, name):
-            raise EndOfReading(f"{name} is not defined")
-        return Thing(f"builtins.{name}")
-
-    def _call(self, node: ast.Call) -> Value:
-        owner, method = None, ""
-        if isinstance(node.func, ast.Attribute):
-            owner, method = self._value(node.func.value), node.func.attr
-        called = _attribute(owner, method) if isinstance(owner, Thing) else owner
-        if called is None:
-            called = self._value(node.func)
-        name = called.name if isinstance(called, Thing) else ""
-        given = self._given(node, keeps_own=name in KEEP or name in NOTICED)
-        operands = [each.value for each in given if isinstance(each, Known)]
-        is_known = len(operands) == len(given) and not node.keywords
-        if name in NOTICED:
-            if name in FILTERS and given[:1] != [Known("ignore")]:
-                raise EndOfReading("a warning may be shown, or raise")
-            return self._go_on_later(name)
+        self._require_harmless(node)
+        try:
+            value = self._constant(node)
+            if not isinstance(value, str | bytes) or len(value) <= LONGEST:
+                return Known(value)
+        except NO_VALUE:
+            pass
+        name = self._full_name(node)
         if name:
-            if name not in CALLS and name.partition(".")[0] not in MODULES:
-                raise EndOfReading(f"{name} is called")
-            function = FUNCTIONS.get(name)
-            return _computed(function, *operands) if is_known and function else PLAIN
-        if called == PLAIN and method in SAYS:
-            return self._go_on_later("logging")
-        if not method or called == OWN or method not in METHODS:
-            raise EndOfReading(f"what is called is not known: {method}")
-        if isinstance(called, Known) and is_known and method in COMPUTED_METHODS:
-            value = called.value
-            return _computed(lambda: getattr(value, method)(*operands))
-        return PLAIN
+            return Thing(name)
+        return OWN if self._is_own(node) else PLAIN
 
-    def _given(self, node: ast.Call, keeps_own: bool = False) -> list[Value]:
-        """The arguments by position; none is the program's own, for it might be called."""
-        given = [self._value(argument) for argument in node.args]
-        named = [self._value(keyword.value) for keyword in node.keywords]
-        if not keeps_own and OWN in (*given, *named):
+    def _full_name(self, node: ast.expr) -> str:
+        """The full name of what is reached through an installed module; of anything else none."""
+        match node:
+            case ast.Name(name):
+                value = self._named(name)
+                return value.name if isinstance(value, Thing) else ""
+            case ast.Attribute(owner, name):
+                above = self._full_name(owner)
+                return f"{above}.{name}" if above and above not in CONSTANTS else ""
+        return ""
+
+    def _named(self, name: str) -> Value:
+        value = self._names.get(name, self._names.get("*"))
+        if value is None:
+            return Thing(f"builtins.{name}") if hasattr(builtins, name) else PLAIN
+        return value
+
+    def _is_own(self, node: ast.AST) -> bool:
+        """Whether something of the program's own may be in it."""
+        names = (part.id for part in ast.walk(node) if isinstance(part, ast.Name))
+        functions = any(isinstance(part, ast.Lambda) for part in ast.walk(node))
+        return functions or any(self._named(name) == OWN for name in names)
+
+    def _is_environment(self, node: ast.expr) -> bool:
+        return self._full_name(node) == "os.environ"
+
+    def _constant(self, node: ast.expr) -> Any:
+        """What constants make together. Raises one of `NO_VALUE` for anything else."""
+        name = self._full_name(node)
+        if name in CONSTANTS:
+            return CONSTANTS[name]
+        match node:
+            case ast.Constant():
+                return node.value
+            case ast.Name(name):
+                named = self._named(name)
+                if isinstance(named, Known):
+                    return named.value
+            case ast.Attribute(owner, name) if name in COMPUTED_ATTRIBUTES:
+                return getattr(self._constant(owner), name)
+            case ast.Call(called, arguments, []) if self._full_name(called) in FUNCTIONS:
+                function = FUNCTIONS[self._full_name(called)]
+                return function(*map(self._constant, arguments))
+            case ast.Call(ast.Attribute(owner, name), arguments, []) if name in COMPUTED_METHODS:
+                method = getattr(self._constant(owner), name)
+                return method(*map(self._constant, arguments))
+            case ast.Compare(left, [ast.NotIn()], [path]) if self._full_name(path) == "sys.path":
+                if self.places.program_folder is not None:
+                    return self._constant(left) not in self.places.entries
+            case ast.BinOp(left, kind, right) | ast.Compare(left, [kind], [right]):
+                if type(kind) in OPERATORS:
+                    return OPERATORS[type(kind)](self._constant(left), self._constant(right))
+            case ast.BoolOp(kind, operands):
+                values = list(map(self._constant, operands))
+                decides = isinstance(kind, ast.Or)
+                return next((one for one in values if bool(one) is decides), values[-1])
+            case ast.UnaryOp(ast.Not(), operand):
+                return not self._constant(operand)
+            case ast.IfExp(test, then, otherwise):
+                return self._constant(then if self._constant(test) else otherwise)
+            case ast.Subscript(owner, key):
+                return self._constant(owner)[self._constant(key)]
+            case ast.JoinedStr(parts):
+                return "".join(map(self._constant, parts))
+            case ast.FormattedValue(part, -1, None):
+                return str(self._constant(part))
+            case ast.Tuple(parts) if all(isinstance(part, ast.Constant) for part in parts):
+                return tuple(map(self._constant, parts))
+        raise NotConstant
+
+    def _require_harmless(self, node: ast.AST) -> None:
+        for part in _run_parts(node):
+            if isinstance(part, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom):
+                raise EndOfReading(f"an expression that is not read: {type(part).__name__}")
+            if isinstance(part, ast.Call):
+                self._require_known(part)
+
+    def _require_known(self, call: ast.Call) -> None:
+        """A call must be known to change nothing, or to be no more than what imports notice."""
+        name = self._full_name(call.func)
+        method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        if not name and (not method or self._is_own(call.func)):
+            raise EndOfReading("something of the program's own is called")
+        says = name in NOTICED or (not name and method in SAYS)
+        if name in FILTERS and not (call.args and self._value(call.args[0]) == Known("ignore")):
+            raise EndOfReading("a warning may be shown, or raise")
+        if says:
+            self._is_later = True
+            self.sets_logging = self.sets_logging or name.startswith("logging") or not name
+            return
+        known = name in CALLS or name.partition(".")[0] in MODULES if name else method in METHODS
+        if not known:
+            raise EndOfReading(f"{name or method} is called")
+        for argument in [] if name in KEEP else _arguments(call):
+            self._require_not_own(argument)
+
+    def _require_not_own(self, argument: ast.expr) -> None:
+        if self._is_own(argument):
             raise EndOfReading("something of the program's own may be called")
-        return given
-
-    def _go_on_later(self, function: str) -> Value:
-        """From here on, imports are no steps: before them lies what they may notice."""
-        self._is_later = True
-        self.sets_logging = self.sets_logging or function.startswith("logging")
-        return PLAIN
 
     # What the program sets.
 
@@ -535,20 +515,19 @@ class Reader:
         """An expression that is a statement, or is given a name: a call may be a step."""
         match node:
             case ast.Call(ast.Attribute(owner, name), args, []):
-                where = self._value(owner)
+                where = self._full_name(owner)
             case _:
                 return self._value(node)
-        given = [self._value(each) for each in args] if isinstance(where, Thing) else []
-        match where, name, given:
-            case Thing("os.environ"), "setdefault", [variable, value]:
-                self._set_variable(variable, value, "?")
-            case Thing("os.environ"), "pop", [variable] | [variable, Known()]:
-                self._set_variable(variable, None)
-            case Thing("sys.path"), "insert", [Known(0), folder]:
-                self._add_folder(folder, is_first=True)
-            case Thing("sys.path"), "append", [folder]:
-                self._add_folder(folder, is_first=False)
-            case Thing("importlib"), "import_module", [Known(str(module))]:
+        match where, name, args:
+            case "os.environ", "setdefault", [variable, value]:
+                self._set_variable(self._value(variable), self._value(value), "?")
+            case "os.environ", "pop", [variable] | [variable, ast.Constant()]:
+                self._set_variable(self._value(variable), None)
+            case "sys.path", "insert", [ast.Constant(0), folder]:
+                self._add_folder(self._value(folder), is_first=True)
+            case "sys.path", "append", [folder]:
+                self._add_folder(self._value(folder), is_first=False)
+            case "importlib", "import_module", [ast.Constant(str(module))]:
                 return self.load(module)
             case _:
                 return self._value(node)
@@ -643,8 +622,8 @@ class Reader:
         """Modules of the standard library do not notice each other: these may be uncertain."""
         if _needs_no_step(module):
             return False
-        if not self._is_certain and module.partition(".")[0] not in sys.stdlib_module_names:
-            raise EndOfReading(f"{module} may be imported, or not")
+        if module.partition(".")[0] not in sys.stdlib_module_names:
+            self._require_certainty()
         return self._is_certain
 
     def _owner(self, module: str) -> Owner:
@@ -659,16 +638,12 @@ class Reader:
         for name in prefixes(module):
             owner = self.places.owner(name)
             if owner == "absent":
-                self._fail(Absent(name))
+                self._require_certainty()  # It fails for sure only where it is sure to be tried.
+                raise Absent(name)
             if owner == "own":
                 self._read_own(name)
             else:
                 self.load(name)
-
-    def _fail(self, error: Absent) -> None:
-        """An import that fails fails for sure only where it is sure to be tried."""
-        self._require_certainty()
-        raise error
 
     def _read_own(self, module: str) -> None:
         if module in self._own:
@@ -687,14 +662,10 @@ class Reader:
 
     def _of_own(self, module: str, name: str) -> Value:
         """What `from module import name` gives, of a module of the program's own."""
-        names = self._own.get(module, {})
-        if name in names:
-            return names[name]
-        if "__getattr__" in names or "*" in names:
-            raise EndOfReading("it cannot be told where the name comes from")
+        known = self._own.get(module, {}).get(name)
         inner = f"{module}.{name}"
-        if self.places.owner(inner) == "absent":
-            self._fail(Absent(inner, "ImportError"))
+        if known is not None or self.places.owner(inner) == "absent":
+            return known or OWN
         return self.load(inner)
 
 
@@ -714,67 +685,36 @@ def packages_above(source_path: str, program_folder: str | None) -> list[str]:
     return prefixes(".".join(names)) if all(map(str.isidentifier, names)) else []
 
 
-def _attribute(owner: Value, name: str) -> Value:
-    match owner:
-        case Thing(thing):
-            return _constant(Thing(f"{thing}.{name}"))
-        case Known(value):
-            return _computed(getattr, value, name) if name in COMPUTED_ATTRIBUTES else PLAIN
-    return owner
+def _run_parts(node: ast.AST) -> Iterator[ast.AST]:
+    """All parts of an expression that are run with it: not the bodies of functions."""
+    pending = [node]
+    while pending:
+        part = pending.pop()
+        yield part
+        pending += ast.iter_child_nodes(part.args if isinstance(part, ast.Lambda) else part)
 
 
-def _constant(value: Value) -> Value:
-    if isinstance(value, Thing) and value.name in CONSTANTS:
-        return Known(CONSTANTS[value.name])
-    return value
+def _arguments(call: ast.Call) -> list[ast.expr]:
+    return [*call.args, *(keyword.value for keyword in call.keywords)]
 
 
-def _known(value: object) -> Value:
-    return PLAIN if value is UNKNOWN else Known(value)
+def _caught(handler: ast.ExceptHandler) -> frozenset[str]:
+    """The exceptions that a handler is for, as they are written."""
+    if handler.type is None:
+        return frozenset({"BaseException"})
+    named = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return frozenset(map(ast.unparse, named))
 
 
-def _small(value: object) -> object:
-    """The constant, unless it is large or may become so."""
-    if isinstance(value, str | bytes | tuple) and len(value) > LONGEST:
-        return UNKNOWN
-    nested = isinstance(value, tuple) and any(isinstance(item, tuple) for item in value)
-    return UNKNOWN if nested else value
-
-
-def _compute(function: Callable[..., object], *operands: object) -> object:
-    try:
-        return _small(function(*operands))
-    except FAILURES:
-        return UNKNOWN
-
-
-def _computed(function: Callable[..., object], *operands: object) -> Value:
-    return _known(_compute(function, *operands))
-
-
-def _fold(node: ast.AST, parts: list[Any]) -> object:
-    """What the constants that are the parts of an expression make together."""
-    match node:
-        case ast.BinOp(op=kind) | ast.Compare(ops=[kind]) if type(kind) in OPERATORS:
-            return _compute(OPERATORS[type(kind)], *parts)
-        case ast.BoolOp():
-            decides = isinstance(node.op, ast.Or)
-            return next((part for part in parts if bool(part) is decides), parts[-1])
-        case ast.UnaryOp(op=ast.Not()):
-            return not parts[0]
-        case ast.UnaryOp(op=ast.USub()):
-            return _compute(operator.neg, *parts)
-        case ast.IfExp():
-            return parts[1] if parts[0] else parts[2]
-        case ast.FormattedValue(conversion=-1, format_spec=None):
-            return _compute(str, *parts)
-        case ast.JoinedStr():
-            return _small("".join(parts))
-        case ast.Subscript():
-            return _compute(operator.getitem, *parts)
-        case ast.Tuple() if not any(isinstance(each, ast.Starred) for each in node.elts):
-            return _small(tuple(parts))
-    return UNKNOWN
+def _handler_of_import_errors(
+    handlers: list[ast.ExceptHandler], caught: list[frozenset[str]]
+) -> list[ast.stmt]:
+    for handler, names in zip(handlers, caught, strict=True):
+        if names & CATCHES_IMPORT_ERRORS:
+            return handler.body
+        if not all(hasattr(builtins, name) for name in names):
+            break
+    raise EndOfReading("it cannot be told that the exception is caught")
 
 
 def _needs_no_step(module: str) -> bool:

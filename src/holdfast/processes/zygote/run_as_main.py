@@ -79,20 +79,10 @@ class KeptOutput:
         for target, file in enumerate(self._files, start=1):
             os.dup2(file, target)
         self.sizes = (0, 0)
-        self._out = [0, 0]
-        """How much of it was flushed by the code that printed it."""
-        self._flushed = (0, 0)
 
     def measure(self) -> tuple[int, int]:
         """How much has been written so far, by streams that have a buffer too."""
-        for stream, size in enumerate(self._file_sizes()):
-            if size > self._flushed[stream]:
-                self._out[stream] = size
         flush_streams()
-        self._flushed = self._file_sizes()
-        return self._flushed
-
-    def _file_sizes(self) -> tuple[int, int]:
         stdout, stderr = (os.fstat(file).st_size for file in self._files)
         return stdout, stderr
 
@@ -101,22 +91,12 @@ class KeptOutput:
         start = sizes[1]
         return os.pread(self._files[1], self.measure()[1] - start, start)
 
-    def since(self, sizes: tuple[int, int]) -> tuple[bytes, bytes]:
-        """What stdout and stderr got since then."""
-        now = self.measure()
-        stdout, stderr = (
-            os.pread(file, end - start, start)
-            for file, start, end in zip(self._files, sizes, now, strict=True)
-        )
-        return stdout, stderr
-
     def cut(self, sizes: tuple[int, int]) -> None:
         """Forget what was written since then."""
         for file, size in zip(self._files, sizes, strict=True):
             os.ftruncate(file, size)
             os.lseek(file, size, os.SEEK_SET)
-        self.sizes = self._flushed = sizes
-        self._out = [min(pair) for pair in zip(self._out, sizes, strict=True)]
+        self.sizes = sizes
 
     def make_way(self, numbers: tuple[int, ...]) -> None:
         """Be at none of these numbers."""
@@ -130,14 +110,12 @@ class KeptOutput:
     def print_again(self) -> None:
         """In a worker: write it all out, as far as it was kept when last cut."""
         streams: Any = (sys.__stdout__, sys.__stderr__)
-        for index, (file, size) in enumerate(zip(self._files, self.sizes, strict=True)):
-            out = self._out[index] if streams[index] is not None else size
-            offset = 0
-            while offset < out:
-                block = os.pread(file, min(65536, out - offset), offset)
-                offset += os.write(index + 1, block)
-            if out < size:
-                streams[index].buffer.write(os.pread(file, size - out, out))
+        for stream, file, size in zip(streams, self._files, self.sizes, strict=True):
+            left = memoryview(os.pread(file, size, 0))
+            while left and stream is not None:
+                left = left[stream.buffer.write(left) :]  # Without a buffer it may take a part.
+            if stream is not None and stream.line_buffering:
+                stream.flush()
             os.close(file)
 
 
@@ -282,10 +260,6 @@ def flush_streams() -> None:
 def renew_memories(modules: dict[str, Any]) -> None:
     """Have the preloaded modules forget what they know of the process that loaded them."""
     loaded: Any = modules.get
-    if loaded("threading"):
-        private_names.renew_native_id()
-    if logging := loaded("logging"):
-        private_names.renew_start_of_logging(logging)
     if process := loaded("multiprocessing.process"):
         process.current_process().authkey = os.urandom(32)
     if numpy_random := loaded("numpy.random"):

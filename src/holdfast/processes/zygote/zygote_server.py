@@ -13,9 +13,15 @@ import time
 from itertools import accumulate
 from signal import SIGKILL
 
-from holdfast.processes.stdlib_only import linux, private_names, wire
+from holdfast.processes.stdlib_only import linux, wire
 from holdfast.processes.stdlib_only import private_messages as messages
-from holdfast.processes.zygote import environment_watch, import_reports, preloading, run_as_main
+from holdfast.processes.zygote import (
+    environment_watch,
+    import_reports,
+    preloading,
+    reasons,
+    run_as_main,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -174,7 +180,6 @@ class Zygote:
         loaded = dict(sys.modules)
         self.copies = self.preloading.watch.copies()
         self.pids = cached_pids(loaded)
-        self.preloading.generators.find(loaded)
         self.watch.uses = self.preloading.uses
         gc.collect()
         gc.freeze()
@@ -193,17 +198,15 @@ class Zygote:
             # Where a worker has it: what is imported may put folders of its own before it.
             sys.path.insert(0, folder)
             self.folder_is_on_path = True
-        self.watch.guard(self.preloading.ask, self.preloading.generators.watched)
+        self.watch.guard(self.preloading.ask)
         answer = self.preloading.run()
         self.watch.guard(None)
-        if lacking := private_names.why_not(private_names.WARM_START):
-            return messages.Unsuitable(reason=lacking)  # Of a module that is loaded now.
         added = self.preloading.added_to_path
         expected = request.sys_path if request.sys_path is not None else sys.path
         if [one for one in sys.path if one not in added] != [
             one for one in expected if one not in added
         ]:  # Each worker is going to be sent that path.
-            return messages.Unsuitable(reason="a module changes sys.path when imported")
+            return messages.Unsuitable(reason=reasons.CHANGES_PATH)
         return answer
 
     def prepared(self, forked: run_as_main.ForkedWorker) -> run_as_main.PreparedWorker:
@@ -233,7 +236,6 @@ class Zygote:
         environment_watch.fill_in(self.copies)
         for names, name in self.pids:
             names[name] = os.getpid()
-        self.preloading.generators.renew()
         self.preloading.fixups.apply(loaded)
 
 

@@ -70,7 +70,7 @@ class Witness:
             self.leave(value)
 
     def leave(self, value: BaseException) -> None:
-        """Write the error file, unless somebody who knew more has written it before."""
+        """Write the error file, unless code that knew more has written it before."""
         if isinstance(value, KeyboardInterrupt):
             # It is no error, and what describing it imports would make the interpreter
             # forget that it has to end by the signal.

@@ -19,13 +19,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from holdfast.elastic.agent.server import handler_calls
-from holdfast.elastic.multiprocessing import signals
-
-from ....waiting import until
+from ....waiting import DEADLINE_S, until
 from ... import agents_of_threads as threads
+from ...agents_of_threads import Meeting
 
-Meeting, agent, handler = threads.Meeting, threads.agent, threads.handler
+agent, handler = threads.agent, threads.handler
 run_all = threads.run_all
 Library = Any
 LONG_S = 3600.0
@@ -51,7 +49,7 @@ def metrics(of: Library) -> Iterator[list[tuple[str, Any]]]:
     """What is put, by name and value."""
     put: list[tuple[str, Any]] = []
 
-    class Noting(of.metrics.MetricHandler):  # type: ignore[misc, name-defined]
+    class Noting(of.metrics.MetricHandler):  # type: ignore[misc]
         def emit(self, metric_data: Any) -> None:
             put.append((metric_data.name, metric_data.value))
 
@@ -85,7 +83,7 @@ def failing_at_first(place: Any) -> str:
 
 
 def until_stopped(place: Any) -> None:
-    assert place.is_to_stop.wait(threads.DEADLINE_S)
+    assert place.is_to_stop.wait(DEADLINE_S)
 
 
 def until_two_agents(place: Any) -> Any:
@@ -136,7 +134,7 @@ def test_the_group_is_restarted_for_a_newcomer_at_no_cost(of: Library) -> None:
     until(lambda: first._worker_group.state == of.agent.WorkerState.HEALTHY)
     meeting.size = 2
     result = second.run()
-    thread.join(threads.DEADLINE_S)
+    thread.join(DEADLINE_S)
     assert set(result.return_values.values()) == {4}
     assert (first.attempts, first._remaining_restarts) == (2, 0)
     assert first._worker_group.state == of.agent.WorkerState.SUCCEEDED
@@ -187,16 +185,18 @@ def test_ranks_are_dense_over_the_job_and_each_role(of: Library) -> None:
         assert ranks == list(range(ranks[0], ranks[0] + len(ranks)))
 
 
+def ranks_of(worker: Any) -> tuple[int, ...]:
+    names = ("local_rank", "global_rank", "role_rank", "world_size", "role_world_size")
+    return tuple(getattr(worker, name) for name in names)
+
+
 def test_agents_that_are_alike_by_the_word_of_the_user_exchange_nothing(
     of: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCH_ELASTIC_WORKER_IDENTICAL", "1")
     one = agent(of, rank_of, Meeting())
     workers = one._assign_worker_ranks(None, 2, 5, one._worker_group.spec)
-    assert [str(worker) for worker in workers] == [
-        "local_rank=0,global_rank=4,role_rank=4,world_size=10,role_world_size=10",
-        "local_rank=1,global_rank=5,role_rank=5,world_size=10,role_world_size=10",
-    ]
+    assert [ranks_of(worker) for worker in workers] == [(0, 4, 4, 10, 10), (1, 5, 5, 10, 10)]
 
 
 def test_a_store_without_calls_for_many_keys_will_do(ours: Library) -> None:
@@ -216,7 +216,7 @@ def test_agents_of_both_can_be_in_one_group(ours: Library, theirs: Library, orde
     first.start()
     until(lambda: meeting.waiting == 1)
     agents[1].run()
-    first.join(threads.DEADLINE_S)
+    first.join(DEADLINE_S)
     ranks = [[worker.global_rank for worker in one._worker_group.workers] for one in agents]
     assert ranks == [[0, 1], [2, 3]]
 
@@ -262,7 +262,7 @@ def test_an_agent_that_is_done_waits_for_the_others(of: Library) -> None:
     meeting = Meeting(2)
     may_end = threading.Event()
     first = agent(of, rank_of, meeting)
-    second = agent(of, lambda place: may_end.wait(threads.DEADLINE_S), meeting)
+    second = agent(of, lambda place: may_end.wait(DEADLINE_S), meeting)
     threads_ = [threading.Thread(target=one.run) for one in (first, second)]
     for thread in threads_:
         thread.start()
@@ -270,7 +270,7 @@ def test_an_agent_that_is_done_waits_for_the_others(of: Library) -> None:
     assert first.shutdowns == []
     may_end.set()
     for thread in threads_:
-        thread.join(threads.DEADLINE_S)
+        thread.join(DEADLINE_S)
     assert not first._in_exit_barrier
     assert len(first.shutdowns) == len(second.shutdowns) == 1
 
@@ -279,12 +279,12 @@ def test_a_barrier_that_nobody_comes_to_does_not_fail_the_run(of: Library) -> No
     meeting = Meeting(2)
     is_over = threading.Event()
     first = agent(of, rank_of, meeting, exit_barrier_timeout=0)
-    second = agent(of, lambda place: is_over.wait(threads.DEADLINE_S), meeting)
+    second = agent(of, lambda place: is_over.wait(DEADLINE_S), meeting)
     thread = threading.Thread(target=second.run)
     thread.start()
     result = first.run()
     is_over.set()
-    thread.join(threads.DEADLINE_S)
+    thread.join(DEADLINE_S)
     assert not result.is_failed()
     assert len(result.return_values) == 2
 
@@ -408,96 +408,6 @@ def test_workers_that_stay_unhealthy_have_failed(ours: Library) -> None:
     result = one.run()
     assert result.is_failed()
     assert (one.attempts, one._remaining_restarts) == (2, 0)
-
-
-# --- news, before the interval is over ----------------------------------------------------
-
-
-def test_a_subclass_may_say_that_there_is_news(ours: Library) -> None:
-    one = agent(ours, rank_of, Meeting(), monitor_interval=LONG_S, local_world_size=1)
-    start = one._start_workers
-
-    def telling_of_the_end(group: Any) -> Any:
-        ids = start(group)
-        for future in one._running.values():
-            future.add_done_callback(lambda done: one._news.set())
-        return ids
-
-    one._start_workers = telling_of_the_end
-    assert not one.run().is_failed()
-
-
-@pytest.fixture
-def quick_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads that are not needed any more notice soon."""
-    monkeypatch.setattr(handler_calls, "LOOK_UP_S", 0.01)
-
-
-def telling(of: Library, meeting: Any) -> Any:
-    """A handler that can tell of changes."""
-
-    class Telling(type(handler(of, meeting))):  # type: ignore[misc]
-        def wait_for_change(self, timeout: float) -> bool:
-            with meeting.changed:
-                return bool(meeting.changed.wait_for(lambda: meeting.waiting > 0, timeout))
-
-    return Telling()
-
-
-@pytest.mark.usefixtures("quick_end")
-def test_a_handler_that_tells_of_changes_is_heard_at_once(ours: Library) -> None:
-    meeting = Meeting(1)
-    first = agent(
-        ours,
-        until_two_agents,
-        meeting,
-        monitor_interval=LONG_S,
-        rdzv_handler=telling(ours, meeting),
-    )
-    thread = threading.Thread(target=first.run)
-    thread.start()
-    until(lambda: first._worker_group.state == ours.agent.WorkerState.HEALTHY)
-    meeting.size = 2
-    second = agent(ours, until_two_agents, meeting)
-    running = threading.Thread(target=second.run)
-    running.start()
-    until(lambda: first.attempts == 2)
-    # Whoever is done is not told: it is the interval at which this handler would be asked.
-    until(lambda: all(worker.done() for worker in first._running.values()))
-    first._news.set()
-    for one in (thread, running):
-        one.join(threads.DEADLINE_S)
-        assert not one.is_alive()
-
-
-@pytest.mark.usefixtures("quick_end")
-def test_a_watch_ends_soon_after_it_is_stopped(ours: Library) -> None:
-    one = agent(ours, rank_of, Meeting(), rdzv_handler=telling(ours, Meeting()))
-    one.run()
-    until(lambda: all(other.name != "holdfast watch" for other in threading.enumerate()))
-
-
-@pytest.mark.usefixtures("quick_end")
-def test_a_signal_while_the_agent_begins_to_listen_leaves_no_watch(
-    ours: Library, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Interrupted(handler_calls.NewsWatch):
-        def __init__(self, listen: Any, news: threading.Event) -> None:
-            super().__init__(listen, news)
-            os.kill(os.getpid(), signal.SIGUSR1)
-
-    monkeypatch.setattr(handler_calls, "NewsWatch", Interrupted)
-    monkeypatch.setenv(signals.VARIABLE, "SIGUSR1")
-    before = signal.getsignal(signal.SIGUSR1)
-    signals.raise_on_signals()
-    try:
-        one = agent(ours, until_stopped, Meeting(), rdzv_handler=telling(ours, Meeting()))
-        with pytest.raises(ours.multiprocessing.SignalException):
-            one.run()
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-    assert one.shutdowns == [(signal.SIGUSR1, {"timeout": 7})]
-    until(lambda: all(other.name != "holdfast watch" for other in threading.enumerate()))
 
 
 def told(of: Library, meeting: Meeting, problem: Exception | None = None) -> Any:
@@ -791,10 +701,7 @@ def test_a_specification_has_the_same_fields_in_the_same_order(of: Library) -> N
 
 def test_a_new_group_has_workers_without_ranks(of: Library) -> None:
     group = of.agent.WorkerGroup(of.agent.WorkerSpec("r", 2, None, entrypoint="p"))
-    assert [repr(worker) for worker in group.workers] == [
-        f"local_rank={n},global_rank=-1,role_rank=-1,world_size=-1,role_world_size=-1"
-        for n in range(2)
-    ]
+    assert [ranks_of(worker) for worker in group.workers] == [(n, -1, -1, -1, -1) for n in range(2)]
     assert group.state == of.agent.WorkerState.INIT
     assert group.store is group.group_rank is group.group_world_size is None
     assert group.master_addr is group.master_port is None

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.elastic.agent.server.api import WorkerState
-from holdfast.elastic.agent.server.rank_assignment import workers_of
+from holdfast.elastic.agent.server.worker_group import assigned_workers
 from holdfast.elastic.rendezvous.api import RendezvousParameters
 from holdfast.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
 from holdfast.elastic.rendezvous.registry import get_rendezvous_handler
@@ -59,7 +59,7 @@ def test_an_agent_meets_again_when_the_round_ends_before_all_have_their_ranks(
         assert other.next_rendezvous().world_size == 2  # And it says nothing of its workers.
         info = other.next_rendezvous()
         spec = ours.get_worker_group().spec
-        ranks = {worker.global_rank for worker in workers_of(info.store, info.rank, 2, spec)}
+        ranks = {worker.global_rank for worker in assigned_workers(info.store, info.rank, 2, spec)}
         result = running.result(DEADLINE_S)
     assert result.state == WorkerState.SUCCEEDED
     assert ranks | result.return_values.keys() == {0, 1, 2, 3}
@@ -74,7 +74,7 @@ def test_one_that_has_finished_is_not_kept_waiting_for_one_that_failed_for_good(
     with ThreadPoolExecutor() as pool:
         running = pool.submit(ours.run)
         info = other.next_rendezvous()
-        workers_of(info.store, info.rank, 2, ours.get_worker_group().spec)
+        assigned_workers(info.store, info.rank, 2, ours.get_worker_group().spec)
         until(lambda: ours._in_exit_barrier)
         other.workers_failed("rank 3 ended with exit code 1")
         result = running.result(DEADLINE_S)

@@ -56,13 +56,17 @@ def test_a_sign_of_life_in_time_is_200() -> None:
     server.stop()
 
 
+def planted() -> None:
+    raise ValueError("planted")
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_after_an_error_no_probe_is_left_waiting() -> None:
     server = started(now)
     port = server.port
-    assert server._serving is not None
-    server._serving._calls.put(int, "planted")
-    server._serving._thread.join(DEADLINE_S)
+    assert server._thread is not None
+    server._calls.put(planted)
+    server._thread.join(DEADLINE_S)
     with pytest.raises(ConnectionRefusedError):
         probe(port)
     server.stop()

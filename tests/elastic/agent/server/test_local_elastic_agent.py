@@ -26,12 +26,13 @@ import pytest
 
 from holdfast.elastic import launcher, metrics
 from holdfast.elastic.agent import server
-from holdfast.elastic.agent.server import api, local_elastic_agent, stuck_workers
+from holdfast.elastic.agent.server import api, local_elastic_agent
 from holdfast.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from holdfast.elastic.launcher import LaunchConfig, elastic_launch
 from holdfast.elastic.multiprocessing import DefaultLogsSpecs, RunProcsResult, SignalException, Std
 from holdfast.elastic.multiprocessing.errors import ChildFailedError
 from holdfast.elastic.rendezvous import RendezvousGracefulExitError, rendezvous_handler_registry
+from holdfast.elastic.utils import process_state
 
 from .... import torch_versions
 from ....free_ports import free_port
@@ -166,7 +167,7 @@ def test_workers_have_all_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         monkeypatch.delenv(name, raising=False)
     one = agent(environment, tmp_path, master_addr="1.2.3.4", master_port=567, max_restarts=4)
     found = one.run().return_values[1]
-    logs = one._pcontext.error_files if one._pcontext else {}  # type: ignore[union-attr]
+    logs = one._pcontext.error_files if one._pcontext else {}
     expected = {
         "RANK": "1",
         "LOCAL_RANK": "1",
@@ -279,7 +280,7 @@ def test_a_worker_that_takes_too_long_is_ended_and_the_group_restarted(
     monkeypatch.setenv("TORCHELASTIC_ENABLE_FILE_TIMER", "1")
     told: list[str] = []
     monkeypatch.setattr(
-        local_elastic_agent.events, "record", lambda event, to: told.append(event.name)
+        f"{local_elastic_agent.__name__}.events.record", lambda event, to: told.append(event.name)
     )
     one = agent(work, tmp_path, max_restarts=1)
     result = one.run()
@@ -299,7 +300,8 @@ def health(port: int) -> int:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=DEADLINE_S) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
-        return int(error.code)
+        with error:
+            return int(error.code)
     except urllib.error.URLError:
         return 0
 
@@ -495,7 +497,7 @@ def test_closing_that_a_signal_interrupted_is_done_again(
     context = failed_context()
     close = context.close
 
-    def interrupted(death_sig: Any, timeout: float) -> None:
+    def interrupted(death_sig: Any = None, timeout: float = 30) -> None:
         close(death_sig, timeout)
         if len(context.closed) == 1:
             raise SignalException("sent", signal.SIGINT)
@@ -521,7 +523,7 @@ def test_workers_that_are_not_those_that_were_started_are_an_error(
 def test_a_worker_that_no_signal_reaches_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stuck_workers.process_state, "read_proc_state", lambda pid: "D")
+    monkeypatch.setattr(process_state, "read_proc_state", lambda pid: "D")
     one = agent(
         time.sleep,
         tmp_path,
@@ -534,9 +536,9 @@ def test_a_worker_that_no_signal_reaches_ends_the_run(
     starts = []
     start = one._start_workers
 
-    def counted(group: Any) -> dict[int, Any]:
-        starts.append(group)
-        return start(group)
+    def counted(worker_group: Any) -> dict[int, Any]:
+        starts.append(worker_group)
+        return start(worker_group)
 
     one._start_workers = counted  # type: ignore[method-assign]
     result = one.run()
@@ -654,27 +656,6 @@ def test_a_run_without_an_id_gets_one(tmp_path: Path, backend: list[Any]) -> Non
     assert configs[0].run_id
     assert configs[0].run_id != configs[1].run_id
     assert backend[0].parameters.run_id == configs[0].run_id
-
-
-def test_health_is_told_while_the_handler_is_made(
-    tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found: list[int] = []
-
-    def create(parameters: Any) -> Any:
-        found.append(health(port))
-        if parameters.run_id == "never":
-            raise KeyError("never")
-        return handler(library(OURS), Meeting())
-
-    monkeypatch.setitem(rendezvous_handler_registry._registry, "memory", create)
-    values = elastic_launch(config(tmp_path), health)(port)
-    assert found == [200]
-    assert set(values.values()) == {200}
-    assert health(port) == 0
-    with pytest.raises(KeyError):
-        elastic_launch(config(tmp_path, run_id="never"), echo)("foo")
-    assert health(port) == 0
 
 
 @pytest.mark.parametrize(

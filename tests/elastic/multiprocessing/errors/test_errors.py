@@ -255,7 +255,7 @@ def test_the_error_can_be_sent_to_another_process(tmp_path: Path) -> None:
 
 
 def handler_of(errors: Module) -> Any:
-    class Own(errors.ErrorHandler):  # type: ignore[misc, name-defined]
+    class Own(errors.ErrorHandler):  # type: ignore[misc]
         def __init__(self) -> None:
             self.calls: list[Any] = []
 
@@ -326,7 +326,7 @@ def test_record_leaves_exits_alone(errors: Module) -> None:
 
 
 def test_record_keeps_the_functions_name_arguments_and_value(errors: Module) -> None:
-    @errors.record
+    @errors.record  # type: ignore[untyped-decorator]
     def add(left: int, right: int = 1) -> int:
         """Adds."""
         return left + right
@@ -426,7 +426,7 @@ def test_without_the_variable_nothing_is_written(
 
 
 def test_a_handler_may_choose_its_own_file(errors: Module, tmp_path: Path) -> None:
-    class Elsewhere(errors.ErrorHandler):  # type: ignore[misc, name-defined]
+    class Elsewhere(errors.ErrorHandler):  # type: ignore[misc]
         def _get_error_file_path(self) -> str:
             return str(tmp_path / "elsewhere.json")
 
@@ -472,7 +472,7 @@ def test_a_handler_knows_the_function_and_that_it_succeeded(errors: Module) -> N
     with pytest.raises(ValueError, match="words"):
         errors.record(raise_it, handler)(ValueError("words"))
     assert errors.record(raise_it, handler)(SystemExit(0)) is None
-    partial = functools.partial(dict, a=1)
+    partial: Any = functools.partial(dict, a=1)
     assert errors.record(functools.wraps(dict)(partial), handler)() == {"a": 1}
     begins = [("initialize", name) for name in ("dict", "raise_it", "raise_it", "dict")]
     assert handler.told == [

@@ -271,7 +271,7 @@ def threads():
     return [
         [thread.name for thread in threading.enumerate()],
         main is threading.current_thread(),
-        main.native_id == os.getpid() == threading.get_native_id(),
+        os.getpid() == threading.get_native_id(),
         main.ident == threading.get_ident(),
         repr(threading.excepthook),
     ]
@@ -280,20 +280,7 @@ def threads():
 def logging_configuration():
     import logging
 
-    handlers = [repr(logging.root), repr(logging.root.handlers), repr(logging.lastResort)]
-    return [*handlers, _is_younger_than_this_process(logging._startTime)]
-
-
-def _is_younger_than_this_process(moment):
-    """To 20 ms, since the kernel counts in ticks."""
-    import time
-
-    now = time.time()  # Before the age: a pause between the two makes this process older only.
-    with open("/proc/self/stat") as file:
-        ticks = int(file.read().rpartition(")")[2].split()[19])
-    age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-    seconds = moment / 1e9 if isinstance(moment, int) else moment
-    return now - seconds < age + 0.02
+    return [repr(logging.root), repr(logging.root.handlers), repr(logging.lastResort)]
 
 
 def locale_settings():

@@ -23,40 +23,44 @@ Rules
    the whole job instead; here the decision is the agent's own, as in PyTorch.)
 4. After a failure for good nobody is waited for. What goes wrong in the exit barrier is logged
    and changes nothing: the workers have succeeded.
-5. Workers are looked at every `monitor_interval`, sooner where there is news: a subclass that
-   hears of its workers sets `_news`, and a handler that can tell of changes is listened to
-   (see `handler_calls`). A handler that can be told how the workers ended is told at once, so that
-   the other agents need not find it out (see `handler_calls`).
+5. Workers, and whether the group has changed, are looked at every `monitor_interval`, sooner where
+   an agent hears of its workers. A handler may have calls besides those of a `RendezvousHandler`,
+   by which the other agents need not find out what became of this one; nothing depends on them:
+   `workers_succeeded()`, before the exit barrier; `workers_failed(reason)`, for good, and they are
+   gone; `leave()`, a signal ended workers and agent, and the others may go on.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import signal
-import threading
+import socket
+import sys
 import time
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import holdfast.elastic.utils.store as store_util
-from holdfast.elastic.agent.server import handler_calls, rank_assignment, run_records
 from holdfast.elastic.agent.server.worker_group import (
+    RoleInstanceInfo,
     RunResult,
     Worker,
     WorkerGroup,
     WorkerSpec,
     WorkerState,
+    assigned_workers,
 )
-from holdfast.elastic.events import Event, EventSource, record
+from holdfast.elastic.events import Event, EventMetadataValue, EventSource, record
 from holdfast.elastic.metrics import prof, put_metric
 from holdfast.elastic.multiprocessing import SignalException
-from holdfast.elastic.multiprocessing.signals import held_back
-from holdfast.elastic.rendezvous import RendezvousStoreInfo
+from holdfast.elastic.multiprocessing.errors import ProcessFailure
+from holdfast.elastic.rendezvous import RendezvousGracefulExitError, RendezvousStoreInfo
 from holdfast.elastic.rendezvous.store import StoreError, StoreOverError, StoreTimeoutError
 from holdfast.elastic.utils.logging import get_logger
 
@@ -77,8 +81,7 @@ STORE_LOSSES_MAX = 3
 
 # The names by which agents of others hold on to them.
 _TERMINAL_STATE_SYNC_ID = EXIT_BARRIER
-_RoleInstanceInfo = rank_assignment.RoleInstanceInfo
-_get_fq_hostname = run_records._get_fq_hostname
+_RoleInstanceInfo = RoleInstanceInfo
 
 logger = get_logger(__name__)
 
@@ -115,11 +118,8 @@ class SimpleElasticAgent(ElasticAgent):
         self._shutdown_timeout = shutdown_timeout
         self._total_execution_time = 0
         self._in_exit_barrier = False
-        self._news = threading.Event()
-        """Set where there is something to look at before the interval is over."""
         self._looking_since: float | None = None
         """Since when workers and group are being looked at, which should take no time."""
-        self._watches: list[handler_calls.NewsWatch] | None = None
         self._store_info: Any = None
         """The address of the workers' store: as long as it is kept, its port may be held."""
         self._round: int | None = None
@@ -163,7 +163,18 @@ class SimpleElasticAgent(ElasticAgent):
         worker_group.group_rank = info.rank
         worker_group.group_world_size = info.world_size
         worker_group.master_addr, worker_group.master_port = self._master(spec, info)
-        logger.info("[%s] %s", spec.role, run_records.place_of(worker_group))
+        first, last = workers[0], workers[-1]
+        logger.info(
+            "[%s] agent %s of %s has ranks %s to %s of %s, with the master at %s:%s",
+            spec.role,
+            info.rank,
+            info.world_size,
+            first.global_rank,
+            last.global_rank,
+            first.world_size,
+            worker_group.master_addr,
+            worker_group.master_port,
+        )
 
     def _master(self, spec: WorkerSpec, info: Any) -> tuple[str, int]:
         """The address of the workers' store: the user's, else the rendezvous's."""
@@ -179,8 +190,8 @@ class SimpleElasticAgent(ElasticAgent):
     def _assign_worker_ranks(
         self, store: Any, group_rank: int, group_world_size: int, spec: WorkerSpec
     ) -> list[Worker]:
-        """Agree with the other agents on who has which ranks (see `rank_assignment`)."""
-        return rank_assignment.workers_of(store, group_rank, group_world_size, spec)
+        """Agree with the other agents on who has which ranks (see `worker_group`)."""
+        return assigned_workers(store, group_rank, group_world_size, spec)
 
     @prof
     def _initialize_workers(self, worker_group: WorkerGroup) -> None:
@@ -213,7 +224,6 @@ class SimpleElasticAgent(ElasticAgent):
     def _restart_workers(self, worker_group: WorkerGroup) -> None:
         """Stop the workers, meet the others again and start new ones."""
         logger.info("[%s] stopping the workers, to start them again", worker_group.spec.role)
-        self._stop_watches()
         self._stop_workers(worker_group)
         worker_group.state = WorkerState.STOPPED
         self._initialize_workers(worker_group)
@@ -239,12 +249,11 @@ class SimpleElasticAgent(ElasticAgent):
             death_sig = error.sigval
             raise
         except Exception as error:
-            if not handler_calls.says_that_the_node_may_go(error):
+            if not _says_that_the_node_may_go(error):
                 raise
             logger.info("this node is not needed: %s", error)
             return RunResult(WorkerState.STOPPED)
         finally:
-            self._stop_watches()
             if death_sig is None:
                 self._shutdown(timeout=self._shutdown_timeout)
             else:
@@ -261,7 +270,7 @@ class SimpleElasticAgent(ElasticAgent):
             self._await_news(spec.monitor_interval)
             result, is_wanted_again = self._look()
             if result.state == WorkerState.SUCCEEDED:
-                handler_calls.tell(spec.rdzv_handler, "workers_succeeded")
+                tell(spec.rdzv_handler, "workers_succeeded")
                 self._exit_barrier()
                 return result
             if result.state in {WorkerState.UNHEALTHY, WorkerState.FAILED}:
@@ -278,18 +287,7 @@ class SimpleElasticAgent(ElasticAgent):
 
     def _await_news(self, timeout_s: float) -> None:
         """Return when there may be something new, at the latest after that many seconds."""
-        if self._watches is None:
-            with held_back():  # `Thread.start` makes a KeyError of what a signal raises in it.
-                self._watches = [
-                    handler_calls.NewsWatch(listen, self._news) for listen in self._listeners()
-                ]
-        self._news.wait(timeout_s)
-        self._news.clear()
-
-    def _listeners(self) -> list[Callable[[float], object]]:
-        """Calls that wait for news, once workers run; each is called in a thread of its own."""
-        changes = handler_calls.of_changes(self._worker_group.spec.rdzv_handler)
-        return [] if changes is None else [changes]
+        time.sleep(timeout_s)
 
     def _look(self) -> tuple[RunResult, bool]:
         """The state of the workers, and whether the group wants to meet again."""
@@ -313,8 +311,7 @@ class SimpleElasticAgent(ElasticAgent):
         group = self._worker_group
         self._stop_workers(group)
         group.state = WorkerState.FAILED
-        reason = run_records.reason_of_failure(result)
-        handler_calls.tell(group.spec.rdzv_handler, "workers_failed", reason)
+        tell(group.spec.rdzv_handler, "workers_failed", _reason_of_failure(result))
         return replace(result, state=WorkerState.FAILED)
 
     def _exit_barrier(self) -> None:
@@ -334,15 +331,12 @@ class SimpleElasticAgent(ElasticAgent):
             )
         except SignalException:
             raise
+        except StoreOverError:
+            pass  # The others were done as well: the job is over, and its keys are gone with it.
         except Exception as error:  # noqa: BLE001 - the store is anybody's code
             logger.warning("no longer waiting for the other agents: %s", error)
         finally:
             self._in_exit_barrier = False
-
-    def _stop_watches(self) -> None:
-        for watch in self._watches or ():
-            watch.stop()
-        self._watches = None
 
     # What is told of it.
 
@@ -352,7 +346,7 @@ class SimpleElasticAgent(ElasticAgent):
         return self._construct_event("FAILED", EventSource.AGENT, raw_error=trace)
 
     def get_event_succeeded(self) -> Event:
-        """The agent did its work, whatever came of the workers."""
+        """The agent did its work, whether or not the workers succeeded."""
         return self._construct_event("SUCCEEDED", EventSource.AGENT)
 
     @contextmanager
@@ -396,19 +390,100 @@ class SimpleElasticAgent(ElasticAgent):
         exit_code: int | None = None,
         worker_pid: int | None = None,
     ) -> Event:
-        end = {"exit_code": exit_code, "worker_pid": worker_pid}
-        said = {"raw_error": raw_error, "duration_ms": duration_ms}
-        return run_records.event_of_state(self, state, source, worker, end, **said)
+        group = self._worker_group
+        details: dict[str, Any] = {
+            "group_world_size": group.group_world_size,
+            "entry_point": group.spec.get_entrypoint_name(),
+        }
+        if worker is not None:
+            # Lists of one, since that is what those who read these events know.
+            details["local_rank"] = [worker.local_rank]
+            details["role_rank"] = [worker.role_rank]
+            details["role_world_size"] = [worker.role_world_size]
+            details["exit_code"] = [exit_code]
+            details["worker_pid"] = [worker_pid]
+        return self._event(
+            f"torchelastic.worker.status.{state}",
+            source,
+            global_rank=None if worker is None else worker.global_rank,
+            worker_id=None if worker is None else str(worker.id),
+            state=state,
+            raw_error=raw_error,
+            duration_ms=duration_ms,
+            metadata=json.dumps(details),
+        )
+
+    def _event(self, name: str, source: EventSource, **said: EventMetadataValue) -> Event:
+        """An event with what all events of an agent have, and what is said besides."""
+        group = self._worker_group
+        handler = group.spec.rdzv_handler
+        metadata: dict[str, EventMetadataValue] = {
+            "run_id": handler.get_run_id(),
+            "group_rank": group.group_rank,
+            "role": group.spec.role,
+            "hostname": _get_fq_hostname(),
+            "total_run_time": self._total_execution_time,
+            "rdzv_backend": handler.get_backend(),
+            "agent_restarts": group.spec.max_restarts - self._remaining_restarts,
+            **said,
+        }
+        return Event(name, source, timestamp=int(time.time() * 1000), metadata=metadata)
 
     def _record_metrics(self, group_results: RunResult) -> None:
+        """Counters for the end of a run, with and without restarts: 1 for the one that it was."""
         spec = self._worker_group.spec
         self._record_flakiness_metric(group_results.is_failed())
-        for name, value in run_records.counts_of_run(self, group_results).items():
-            put_metric(f"workers.{spec.role}.{name}", value)
+        was_restarted = self._remaining_restarts != spec.max_restarts
+        put_metric(f"workers.{spec.role}.run_total", 1)
+        for failed, outcome in ((False, "success"), (True, "failed")):
+            for restarted, retries in ((True, "with"), (False, "no")):
+                is_it = (failed, restarted) == (group_results.is_failed(), was_restarted)
+                put_metric(f"workers.{spec.role}.run_{outcome}_{retries}_retries", int(is_it))
 
     def _record_flakiness_metric(self, is_failed: bool = False) -> None:
+        """Put the flakiness in percent: 100 for a failed run, else the share of restarts used."""
         spec = self._worker_group.spec
-        put_metric(f"workers.{spec.role}.flakiness", run_records.flakiness(self, is_failed))
+        left = 0.0 if is_failed else 100.0 * (self._remaining_restarts + 1)
+        flakiness = int(100.0 - left / (spec.max_restarts + 1))
+        put_metric(f"workers.{spec.role}.flakiness", flakiness)
+
+
+def tell(handler: Any, what: str, *args: object) -> None:
+    """Call this of a handler that has it. Raises only what a signal raised."""
+    # Of the class: an object that pretends to have every attribute tells of nothing.
+    if not callable(getattr(type(handler), what, None)):
+        return
+    try:
+        getattr(handler, what)(*args)
+    except SignalException:
+        raise
+    except Exception as error:  # noqa: BLE001 - the handler is anybody's code
+        logger.warning("the handler could not be told of %s: %s", what, error)
+
+
+def _says_that_the_node_may_go(error: Exception) -> bool:
+    """Whether that is what a handler means by this; one that was written for PyTorch's too."""
+    theirs = sys.modules.get("torch.distributed.elastic.rendezvous.api")
+    kinds = (RendezvousGracefulExitError, getattr(theirs, "RendezvousGracefulExitError", None))
+    return isinstance(error, tuple(kind for kind in kinds if kind is not None))
+
+
+def _reason_of_failure(result: RunResult) -> str:
+    """One line for the other agents: which worker failed first, and what it left."""
+    found: Mapping[int, object] = result.failures  # Somebody else's processes may leave anything.
+    known = {rank: one for rank, one in found.items() if isinstance(one, ProcessFailure)}
+    if not known:
+        return "its workers failed"
+    rank, first = min(known.items(), key=lambda item: item[1].timestamp)
+    message: Any = first.message
+    if isinstance(message, dict):
+        message = message.get("message", "")
+    return f"rank {rank} failed with exit code {first.exitcode}: {message}".partition("\n")[0]
+
+
+@functools.cache
+def _get_fq_hostname() -> str:
+    return socket.getfqdn(socket.gethostname())
 
 
 def _whole_seconds_since(start_s: float) -> int:

@@ -36,7 +36,8 @@ class HealthCheckServer:
         self._alive_callback = alive_callback
         self._port = port
         self._timeout = timeout
-        self._serving: _Serving | None = None
+        self._thread: threading.Thread | None = None
+        self._is_ending = False
 
     @property
     def alive_callback(self) -> Callable[[], int]:
@@ -45,19 +46,41 @@ class HealthCheckServer:
     @property
     def port(self) -> int:
         """The port that is listened on; before `start`, the one that was asked for."""
-        return self._port if self._serving is None else self._serving.port
+        return self._port
 
     def start(self) -> None:
         """Answer probes from now on, in a thread. OSError if the port cannot be had."""
-        if self._serving is not None:
+        if self._thread is not None:
             raise RuntimeError("this health check server has been started already")
-        self._serving = _Serving(self._port, self._answer)
+        self._loop, self._is_ending = EventLoop(), False
+        route = Route(get=at_once(self._answer))
+        self._server = HttpServer(self._loop, {"/*": route}, _nobody_cares, "health")
+        try:
+            self._port = self._server.listen("", self._port)[1]
+        except (OSError, OverflowError):
+            self._loop.close()
+            raise
+        self._calls = ThreadCalls(self._loop)
+        self._thread = threading.Thread(target=self._run, name="HealthCheckServer", daemon=True)
+        self._thread.start()
 
     def stop(self) -> None:
         """Answer no more. Without effect on a server that was not started."""
-        serving, self._serving = self._serving, None
-        if serving is not None:
-            serving.end()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._calls.put(self._end)
+            thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until(lambda: self._is_ending)
+        finally:  # Else a probe would find a port, and nobody there to answer.
+            self._server.close()
+            self._calls.close()
+            self._loop.close()
+
+    def _end(self) -> None:
+        self._is_ending = True
 
     def _answer(self, request: PageRequest) -> HttpResponse:
         health = self._health()
@@ -76,40 +99,6 @@ def create_healthcheck_server(
 ) -> HealthCheckServer:
     """A server that is not started yet."""
     return HealthCheckServer(alive_callback, port, timeout)
-
-
-class _Serving:
-    """A server, its loop and its thread, from the beginning to the end."""
-
-    def __init__(self, port: int, answer: Callable[[PageRequest], HttpResponse]) -> None:
-        self._loop = EventLoop()
-        self._server = HttpServer(
-            self._loop, {"/*": Route(get=at_once(answer))}, _nobody_cares, "health"
-        )
-        try:
-            self.port = self._server.listen("", port)[1]
-        except OSError:
-            self._loop.close()
-            raise
-        self._calls = ThreadCalls(self._loop)
-        self._is_ending = False
-        self._thread = threading.Thread(target=self._run, name="HealthCheckServer", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._loop.run_until(lambda: self._is_ending)
-        finally:  # Else a probe would find a port, and nobody there to answer.
-            self._server.close()
-            self._calls.close()
-            self._loop.close()
-
-    def end(self) -> None:
-        self._calls.put(self._stop)
-        self._thread.join()
-
-    def _stop(self) -> None:
-        self._is_ending = True
 
 
 def _nobody_cares(problem: str) -> None:

@@ -4,34 +4,35 @@ Rules
 1. Workers are started through the name `start_processes` of this module, so that replacing it
    takes effect. What it returns is `_pcontext`, and is closed once.
 2. An exit is heard of at once, since `_pcontext` can be waited for. Whether the group has changed
-   is asked at `monitor_interval`, and heard of at once from a handler that can tell.
+   is asked at `monitor_interval`.
 3. Every stop has the grace of `shutdown_timeout`: for a restart, after a failure, on a signal.
 4. The watchdog runs as long as the workers do. The health endpoint is there for the whole run:
    before the first rendezvous, between two attempts and in the exit barrier.
 5. An agent is alive unless looking at its workers takes too long, or its watchdog is stuck. All
    other waits are for somebody else.
+6. A worker is stuck in the kernel, where no signal reaches it, not even SIGKILL, when it was in an
+   uninterruptible sleep at every look for as long as is allowed.
 """
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import signal
 import tempfile
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Sequence
 from string import Template
 from typing import TYPE_CHECKING, Any
 
 import holdfast.elastic.timer as timer
 from holdfast.elastic import events
-from holdfast.elastic.agent.server import run_records
 from holdfast.elastic.agent.server.api import (
     DEFAULT_ROLE,
     RunResult,
     SimpleElasticAgent,
+    Worker,
     WorkerGroup,
     WorkerSpec,
     WorkerState,
@@ -40,12 +41,12 @@ from holdfast.elastic.agent.server.health_check_server import (
     HealthCheckServer,
     create_healthcheck_server,
 )
-from holdfast.elastic.agent.server.stuck_workers import StuckWorkers
-from holdfast.elastic.agent.server.worker_environment import of_workers
+from holdfast.elastic.agent.server.worker_group import variables_of
 from holdfast.elastic.metrics import prof
 from holdfast.elastic.multiprocessing import PContext, start_processes
-from holdfast.elastic.multiprocessing.signals import held_back
-from holdfast.elastic.utils import macros
+from holdfast.elastic.multiprocessing.api import held_back
+from holdfast.elastic.multiprocessing.errors import ProcessFailure
+from holdfast.elastic.utils import macros, process_state
 from holdfast.elastic.utils.logging import get_logger
 
 if TYPE_CHECKING:
@@ -97,6 +98,8 @@ class LocalElasticAgent(SimpleElasticAgent):
         super().__init__(spec, exit_barrier_timeout, shutdown_timeout)
         self._start_method = start_method
         self._pcontext: PContext | None = None
+        self._ended_pcontext: PContext | None = None
+        """The context whose end was waited for already."""
         self._closed_pcontext: PContext | None = None
         self._rdzv_handler = spec.rdzv_handler
         self._logs_specs = logs_specs
@@ -107,7 +110,8 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._health_check_server = health_check_server
         self._is_stopping_workers = False
         self._uninterruptible_state_timeout = _stuck_timeout_s(uninterruptible_state_timeout)
-        self._stuck_workers = StuckWorkers(self._uninterruptible_state_timeout)
+        self._asleep_since: dict[int, float] = {}
+        """Since when which process has been in an uninterruptible sleep, as far as seen."""
 
     def run(self, role: str = DEFAULT_ROLE) -> RunResult:
         self._setup_healthcheck()
@@ -119,10 +123,9 @@ class LocalElasticAgent(SimpleElasticAgent):
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         spec = worker_group.spec
         restart_count = spec.max_restarts - self._remaining_restarts
-        envs = of_workers(worker_group, restart_count, self._round)
+        envs = variables_of(worker_group, restart_count, self._round)
         ranks = [worker.local_rank for worker in worker_group.workers]
-        self._stop_watches()
-        with held_back():  # Both start threads: see `_await_news`.
+        with held_back():  # `Thread.start` makes a KeyError of what a signal raises in it.
             self._setup_local_watchdog(envs)
             self._setup_healthcheck()
         assert spec.entrypoint is not None, "a WorkerSpec has an entrypoint"
@@ -185,26 +188,43 @@ class LocalElasticAgent(SimpleElasticAgent):
 
     def _await_news(self, timeout_s: float) -> None:
         context: Any = self._pcontext
-        if context is None or isinstance(context, PContext):
+        if context is None or context is self._ended_pcontext:
             super()._await_news(timeout_s)
-        else:
-            # Of somebody else: only this thread may wait for it.
+        elif not isinstance(context, PContext):  # Somebody else's.
             context.wait(timeout_s, timeout_s)
-
-    def _listeners(self) -> list[Callable[[float], object]]:
-        listeners = super()._listeners()
-        if self._pcontext is not None:
+        elif context.wait_for_end(timeout_s):
             # Not `wait`, which ends what still runs and judges: that is for `_monitor_workers`.
-            listeners.append(self._pcontext.wait_for_end)
-        return listeners
+            self._ended_pcontext = context
 
     def _still_running(self, worker_group: WorkerGroup) -> RunResult:
-        failures = self._stuck_workers.found_among(worker_group.workers)
+        failures = self._stuck(worker_group.workers)
         if not failures:
             return RunResult(WorkerState.HEALTHY)
         # What a stuck process holds cannot be had by another: there is nothing to restart with.
         self._remaining_restarts = 0
         return RunResult(WorkerState.UNHEALTHY, failures=failures)
+
+    def _stuck(self, workers: Sequence[Worker]) -> dict[int, ProcessFailure]:
+        """The workers that are stuck for too long, as failures by global rank."""
+        limit_s = self._uninterruptible_state_timeout
+        if limit_s <= 0:
+            return {}
+        now = time.monotonic()
+        asleep = [worker for worker in workers if _is_asleep(worker.id)]
+        since = {worker.id: self._asleep_since.get(worker.id, now) for worker in asleep}
+        self._asleep_since = since
+        failures = {}
+        for worker in asleep:
+            if now - since[worker.id] >= limit_s:
+                failure = ProcessFailure(worker.local_rank, worker.id, -signal.SIGKILL, "")
+                failure.message = (
+                    f"Process {worker.id} has been in uninterruptible sleep for "
+                    f"{now - since[worker.id]:.1f} s, and {limit_s:g} s are allowed; "
+                    "no signal can end it"
+                )
+                logger.error("%s", failure.message)
+                failures[worker.global_rank] = failure
+        return failures
 
     def _log_line_prefixes(self, worker_group: WorkerGroup) -> dict[int, str] | None:
         if not self._log_line_prefix_template:
@@ -249,8 +269,7 @@ class LocalElasticAgent(SimpleElasticAgent):
             details["scope_id"] = request.scope_id
             details["expiration_time"] = str(request.expiration_time)
             details["signal"] = str(request.signal)
-        event = run_records.event(
-            self,
+        event = self._event(
             name,
             events.EventSource.AGENT,
             global_rank=None,
@@ -266,7 +285,13 @@ class LocalElasticAgent(SimpleElasticAgent):
         port = os.environ.get(TORCHELASTIC_HEALTH_CHECK_PORT)
         if port is None or self._health_check_server is not None:
             return
-        self._health_check_server = started_health_check(self._get_alive_time, port)
+        try:
+            server = create_healthcheck_server(self._get_alive_time, int(port), HEALTH_TIMEOUT_S)
+            server.start()
+        except (OSError, OverflowError, ValueError) as error:  # The workers can run without it.
+            logger.warning("there is no health endpoint: port %s: %s", port, error)
+        else:
+            self._health_check_server = server
 
     def _get_alive_time(self) -> int:
         """The last sign of life, in seconds since 1970."""
@@ -279,33 +304,8 @@ class LocalElasticAgent(SimpleElasticAgent):
         return int(min(signs))
 
 
-class AliveCallback:
-    """Tells the last sign of life: now, until there is somebody to ask."""
-
-    def __init__(self) -> None:
-        self.delegate = time.time
-
-    def __call__(self) -> int:
-        return int(self.delegate())
-
-
-def started_health_check(alive_callback: Any, port: str) -> HealthCheckServer | None:
-    """A health endpoint; None, with a warning, where it cannot be: the workers can still run."""
-    if not port.isdecimal():
-        _warn_of_health(f"{port!r} is no port")
-        return None
-    try:
-        server = create_healthcheck_server(alive_callback, int(port), HEALTH_TIMEOUT_S)
-        server.start()
-    except (OSError, OverflowError, ValueError) as error:
-        _warn_of_health(f"port {port}: {error}")
-        return None
-    return server
-
-
-@functools.cache  # Once, however often it is tried.
-def _warn_of_health(why: str) -> None:
-    logger.warning("there is no health endpoint: %s", why)
+def _is_asleep(pid: int) -> bool:
+    return process_state.is_uninterruptible_state(process_state.read_proc_state(pid))
 
 
 def _stuck_timeout_s(given: float | None) -> float:
