@@ -20,7 +20,7 @@ from tests.browser.looking import Browser
 from tests.browser.made_up_site import MadeUpSite
 from tests.dashboard.made_up import MadeUpJob
 
-from holdfast.dashboard.feed import interval_s
+from holdfast.dashboard.source import interval_s
 
 SLOTS = 8
 STEPPING_S = 10

@@ -46,8 +46,7 @@ from holdfast.engine.ports import Ports
 from holdfast.engine.secrets import Secrets
 from holdfast.observe.journal import SCHEMA, ClockPair, Journal, JournalHeader
 from holdfast.runtime.disk import Disk
-from holdfast.runtime.loop import EventLoop
-from holdfast.runtime.timers import Timers
+from holdfast.runtime.loop import EventLoop, Timers
 
 LEASE_TIMER = "the spawner's"
 MASTER_PORT = 1

@@ -60,6 +60,7 @@ class Started:
             text=True,
             cwd=cwd,
             env={**os.environ, "PATH": f"{path}:{os.environ['PATH']}"},
+            process_group=0,
         )
 
     def __enter__(self) -> Started:
@@ -73,8 +74,8 @@ class Started:
         return self.process.poll() is not None
 
     def interrupted(self) -> tuple[int, str]:
-        """Interrupt it; what it ended with, and what it complained of."""
-        self.process.send_signal(signal.SIGINT)
+        """Interrupt it as a terminal does; what it ended with, and what it complained of."""
+        os.killpg(self.process.pid, signal.SIGINT)
         _, complaints = self.process.communicate(timeout=100)
         return self.process.returncode, complaints
 

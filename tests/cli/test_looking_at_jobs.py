@@ -223,4 +223,4 @@ def test_a_program_that_does_not_ask_cannot_be_asked_to_save(
     job_is(run_holdfast, stage="running", ranks=2)
     told = run_holdfast("save", NAME)
     assert told.returncode == 1
-    assert told.stderr == f"holdfast: {sentences.nobody_asks_to_save()}\n"
+    assert told.stderr == f"holdfast: {sentences.NOBODY_ASKS_TO_SAVE}\n"

@@ -10,7 +10,6 @@ import pytest
 from holdfast.cli import sentences as said
 
 WORDS: list[tuple[Callable[[], object], object]] = [
-    (said.default_omp_threads, "workers get OMP_NUM_THREADS=1; set it to change that"),
     (
         lambda: said.out_of_descriptors("Too many open files"),
         (
@@ -64,13 +63,6 @@ WORDS: list[tuple[Callable[[], object], object]] = [
             "in its link protects it, and crosses the network unencrypted; prefer ssh -L"
         ),
     ),
-    (
-        said.open_doctor,
-        (
-            "this job has no token, so anyone who reaches its nodes can take part in the doctor's "
-            "meeting; HOLDFAST_TOKEN or --token-file keeps strangers out"
-        ),
-    ),
     (lambda: said.no_answer(("n1", "n2")), "no answer from n1, n2"),
     (lambda: said.no_step([1], 2, "1 min"), "rank 1 has made no step for 1 min"),
     (lambda: said.no_step([0, 1], 2, "1 min"), "no worker has made a step for 1 min"),
@@ -87,32 +79,11 @@ WORDS: list[tuple[Callable[[], object], object]] = [
         "n1 was asked to leave; `holdfast events --follow` shows how it goes",
     ),
     (lambda: said.does_not_answer("n1"), "n1 does not answer; it may be gone already"),
-    (said.round_restarts, "the round ends, and the next begins"),
-    (said.job_stops, "the job ends; its workers have their grace"),
     (lambda: said.scaled("1 to 2 nodes"), "the job has 1 to 2 nodes from now on"),
-    (said.save_begins, "all workers are asked to save; waiting until they have"),
     (lambda: said.save_goes_on(None, 2), "waiting for a common step, 2 nodes left"),
     (lambda: said.save_goes_on(1200, 1), "saving step 1,200, 1 node left"),
     (lambda: said.saved(1200), "all workers that ask have saved step 1,200, and go on"),
     (lambda: said.saved(None), "all workers that ask have saved, and go on"),
-    (
-        said.round_ended_before_saving,
-        "the round ended before all had saved; `holdfast events` says why",
-    ),
-    (
-        said.nobody_asks_to_save,
-        (
-            "no worker of this job looks at holdfast.draining(), so none can be asked to save: see "
-            "docs/guides/asked-to-leave.md"
-        ),
-    ),
-    (
-        said.save_given_up,
-        (
-            "not all workers asked, or came to a common step, in time, so nobody has saved; "
-            "--within gives them more"
-        ),
-    ),
     (
         lambda: said.ended("nightly", "failed", "12 s", "rank 1 failed"),
         "nightly has ended: failed after 12 s, rank 1 failed; report: holdfast report nightly",
@@ -121,7 +92,6 @@ WORDS: list[tuple[Callable[[], object], object]] = [
         lambda: said.ended("nightly", "succeeded", "12 s", ""),
         "nightly has ended: succeeded in 12 s; report: holdfast report nightly",
     ),
-    (said.no_jobs, "no job of yours runs on this machine, and none has left a journal"),
     (lambda: said.submitted("7", "/f"), "submitted job 7; its folder is /f"),
     (
         lambda: said.slurm_is_silent("no contact"),

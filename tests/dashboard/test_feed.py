@@ -18,7 +18,7 @@ from holdfast.core.protocol.requests import (
     LogsTold,
     RanksAsked,
 )
-from holdfast.dashboard import feed
+from holdfast.dashboard import source
 from holdfast.dashboard.wire import WORKER_STATES
 from holdfast.observe.goodput import Interruption, Segment
 from holdfast.observe.history import NodeHistory, NodeRun
@@ -55,14 +55,14 @@ def test_an_event_that_only_a_later_version_knows_is_left_out(serve: Serve) -> N
 def test_while_nobody_watches_nothing_is_asked(serve: Serve) -> None:
     job = MadeUpJob()
     served = serve(job)
-    served.run_for_a_while(3 * feed.LEAST_INTERVAL_S)
+    served.run_for_a_while(3 * source.LEAST_INTERVAL_S)
     assert not job.asked
     stream = served.ask("/api/stream")
     stream.until_told("ranks")
     stream.close()
     served.until(lambda: served.server.connections == 0)
     before = len(job.asked)
-    served.run_for_a_while(3 * feed.LEAST_INTERVAL_S)
+    served.run_for_a_while(3 * source.LEAST_INTERVAL_S)
     assert len(job.asked) == before
 
 
@@ -243,7 +243,7 @@ def test_a_large_job_is_asked_for_all_of_its_nodes_less_often(serve: Serve) -> N
     assert stream.until_told("ranks")["count"] == 2500
     firsts = [request.first_node for request in job.asked if isinstance(request, JobAsked)]
     assert firsts[:2] == [0, 2000]
-    assert feed.interval_s(2500) > feed.interval_s(10)
+    assert source.interval_s(2500) > source.interval_s(10)
 
 
 def test_the_end_of_the_job_and_its_reason_are_told(serve: Serve) -> None:

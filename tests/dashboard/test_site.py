@@ -8,9 +8,9 @@ import pytest
 from tests.dashboard.made_up import MadeUpJob
 from tests.dashboard.served import Asked, Served
 
+from holdfast.core.protocol.model import StackFrame
 from holdfast.core.protocol.requests import (
     DrainWanted,
-    FrameTold,
     LogBlock,
     RestartWanted,
     SaveWanted,
@@ -42,8 +42,8 @@ def test_nothing_else_is_there(serve: Serve, target: str) -> None:
 
 def test_stacks_of_equal_workers_stand_together_the_odd_one_first(serve: Serve) -> None:
     job = MadeUpJob(nodes=2, slots=2)
-    waits = (FrameTold("dist.py", 7, "all_reduce"), FrameTold("train.py", 40, "step"))
-    reads = (FrameTold("data.py", 88, "load_batch"),)
+    waits = (StackFrame("dist.py", 7, "all_reduce"), StackFrame("train.py", 40, "step"))
+    reads = (StackFrame("data.py", 88, "load_batch"),)
     job.stacks = {
         "n0": StacksTold((StackTold(0, waits), StackTold(1, waits))),
         "n1": StacksTold((StackTold(2, waits), StackTold(3, reads))),

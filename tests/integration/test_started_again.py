@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.core.policy.liveness_locks import MachineNote, NotedSeat
+from holdfast.core.policy.liveness_locks import LockRecord, RecordedSeat
 
 from ..etcd_cluster import EtcdCluster
 from ..free_ports import free_port
@@ -152,9 +152,9 @@ def machines(
         send(int(outlives.read_text()), signal.SIGKILL)
 
 
-def _noted(path: Path) -> NotedSeat | None:
+def _noted(path: Path) -> RecordedSeat | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=MachineNote).seat
+        return msgspec.json.decode(path.read_bytes(), type=LockRecord).seat
     except (FileNotFoundError, msgspec.DecodeError):
         return None  # It is being written, or its node has ended.
 

@@ -10,9 +10,9 @@ from tools.simulator import make_plan, simulate
 
 from holdfast.observe.causes import JournalRead
 from holdfast.observe.history import History
-from holdfast.observe.job_report import JobReport, report, segment_at, within
+from holdfast.observe.job_report import JobReport, report, within
 from holdfast.observe.journal import CoordinatorStep, Gap, read
-from holdfast.observe.report_text import duration, moment, render_text
+from holdfast.observe.report_text import ALIKE_SHOWN, duration, moment, render_text
 
 
 @pytest.fixture
@@ -60,9 +60,6 @@ def test_a_part_of_the_time_shows_what_happened_then(journals: list[JournalRead]
     assert failed in part.events
     assert all(abs(event.at - failed.at) <= 0.5 for event in part.events)
     assert part.ledger.end - part.ledger.start <= 1.0
-    then = segment_at(whole.ledger, failed.at - 1.0)
-    assert then is not None
-    assert (then.part, then.round) == ("useful", 1)
 
 
 def test_the_report_goes_through_json_and_back(journals: list[JournalRead]) -> None:
@@ -95,7 +92,8 @@ def test_many_nodes_that_tell_the_same_are_counted(tmp_path: Path) -> None:
         for n in range(12)
     ]
     text = render_text(report(many))
-    assert "12 nodes started: host00, host01, host02 and 9 more" in text
+    assert text.count("started on") == ALIKE_SHOWN
+    assert f"… {12 - ALIKE_SHOWN} more like these" in text
     assert render_text(report(many), all_events=True).count("started on") == 12
 
 

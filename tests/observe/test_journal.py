@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import resource
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -99,6 +101,9 @@ def path(tmp_path: Path) -> Path:
 def test_every_event_of_the_agent_comes_back_as_it_was(path: Path, kind: type) -> None:
     there = [NodeStep(n, n / 3, event, []) for n, event in enumerate(samples(kind), 1)]
     assert written_and_read(path, there) == there
+
+
+ROOT = Path(__file__).parents[2]
 
 
 def event_of(step: Step) -> object:
@@ -452,6 +457,18 @@ def test_a_decision_that_was_changed_is_found(path: Path) -> None:
     steps[place] = structs.replace(true, effects=[])
     (found,) = replay(HEADER, steps)
     assert (found.seq, found.machine) == (true.seq, "coordinator")
+
+
+def test_a_maintainer_replays_files_from_a_checkout(path: Path) -> None:
+    recovered_job(path)
+    command = [sys.executable, "-m", "tools.journals.replay", str(path)]
+    shown = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (shown.returncode, shown.stdout, shown.stderr) == (0, "", "")
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(line for line in lines if b'"WorkerExited"' not in line))
+    shown = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert shown.returncode == 1
+    assert shown.stdout.startswith("Divergence(")
 
 
 def test_an_event_that_is_missing_is_found(path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.policy.liveness_locks import MachineNote, NotedSeat
+from holdfast.core.policy.liveness_locks import LockRecord, RecordedSeat
 from holdfast.processes import lock_files
 from holdfast.processes.lock_files import (
     ENDING,
@@ -28,13 +28,13 @@ from holdfast.processes.lock_files import (
     wait_for,
 )
 
-SEAT = NotedSeat(5, 3, 1)
+SEAT = RecordedSeat(5, 3, 1)
 HOLD = "import sys; sys.stdin.read()"
 DEADLINE_S = 60.0
 
 
-def note(job: str = "job", node: str = "here-1", marker: str = "") -> MachineNote:
-    return MachineNote(job, node, lock_origin(), 0, marker)
+def note(job: str = "job", node: str = "here-1", marker: str = "") -> LockRecord:
+    return LockRecord(job, node, lock_origin(), 0, marker)
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_a_note_that_is_removed_meanwhile_proves_nothing(own: OwnLock) -> None:
 
 
 def test_what_is_found_is_what_was_noted_last(own: OwnLock) -> None:
-    own.put(NotedSeat(5, 2, 0))
+    own.put(RecordedSeat(5, 2, 0))
     own.put(SEAT)
     let_go(own)
     (found,) = find_locks(own.folder, "job", lock_origin(), "")
@@ -192,13 +192,13 @@ def test_disks_of_other_machines_are_told_from_our_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = (
-        "1 0 8:1 / / rw - ext4 /dev/sda rw",
-        r"2 1 0:9 / /home\040of\040all rw shared:1 - nfs4 server:/home rw",
-        "3 2 0:7 / /home\\040of\\040all/scratch rw - xfs /dev/sdb rw",
+        "/dev/sda / ext4 rw 0 0",
+        r"server:/home /home\040of\040all nfs4 rw 0 0",
+        r"/dev/sdb /home\040of\040all/scratch xfs rw 0 0",
     )
-    table = tmp_path / "mountinfo"
+    table = tmp_path / "mounts"
     table.write_text("\n".join(lines))
-    monkeypatch.setattr(lock_files, "MOUNTS", table)
+    monkeypatch.setattr(lock_files, "MOUNTS", str(table))
     known = {"/var/tmp": True, "/home of all/me": False, "/home of all/scratch/me": True}
     assert {place: is_local(Path(place)) for place in known} == known
 

@@ -454,9 +454,7 @@ def test_many_that_forget_and_begin_at_once_agree(tmp_path: Path) -> None:
         assert {answer[:2] for answer in answers} == {opened(tmp_path, run_id).get_state()}
 
 
-def test_no_age_is_asked_for_while_the_document_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_its_age_is_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer, reader = opened(tmp_path), opened(tmp_path)
     token = write(writer, 1)
     reader.get_state()

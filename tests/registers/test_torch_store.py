@@ -81,7 +81,7 @@ def test_who_is_told_not_to_host_does_not(endpoint: str, opened: Any) -> None:
 
 def test_another_machine_is_not_hosted(opened: Any) -> None:
     register = opened("192.0.2.1:29400")
-    assert not register._is_hosting
+    assert register._store is None
 
 
 def test_a_port_that_is_taken_is_refused_to_who_must_host(endpoint: str, opened: Any) -> None:

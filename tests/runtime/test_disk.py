@@ -26,11 +26,11 @@ class Stage:
         self._pipes: list[int] = []
         self._folder = tmp_path
 
-    def stalled_read(self) -> tuple[Callable[[], bytes], Callable[[], object]]:
+    def stalled_read(self) -> tuple[Callable[[], bytes], Callable[[], int]]:
         """A read that does not come back, and what makes it."""
         reading, writing = os.pipe()
         self._pipes += [reading, writing]
-        return lambda: os.read(reading, 100), lambda: os.write(writing, b"here")
+        return partial(os.read, reading, 100), partial(os.write, writing, b"here")
 
     def until(self, condition: Callable[[], object]) -> None:
         loop_until(self.loop, condition, look_every_s=0.002)

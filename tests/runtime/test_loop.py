@@ -8,9 +8,10 @@ import socket
 from collections.abc import Callable, Iterator
 
 import pytest
+from tools.simulator.timeline import ManualClock
 
 from holdfast.processes.stdlib_only import linux
-from holdfast.runtime.loop import EventLoop, Inbox
+from holdfast.runtime.loop import EventLoop, Inbox, Timers
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -32,11 +33,11 @@ def pair() -> Iterator[Pair]:
     other.close()
 
 
-def run(loop: EventLoop, done: Callable[[], bool]) -> None:
+def run(loop: EventLoop, done: Callable[[], object]) -> None:
     """Run until done; a timer keeps a broken loop from waiting for ever."""
     late: list[bool] = []
     timer = loop.call_later(60, late.append, True)
-    loop.run_until(lambda: bool(late) or done())
+    loop.run_until(lambda: bool(late) or bool(done()))
     timer.cancel()
     assert not late, "the loop waited in vain"
 
@@ -278,3 +279,45 @@ def test_an_inbox_goes_on_after_an_error_and_can_be_cleared() -> None:
         inbox.put(1)
     inbox.put(4)
     assert taken == [4]
+
+
+# Timers by name: one of each, the last that was set.
+
+
+def test_a_timer_that_is_set_again_fires_once_when_the_last_one_said() -> None:
+    clock = ManualClock()
+    fired: list[tuple[float, str]] = []
+    timers = Timers(clock, lambda name: fired.append((clock.now(), name)))
+    timers.set("look", 5.0)
+    clock.advance(3.0)
+    timers.set("look", 5.0)
+    timers.set("other", 1.0)
+    clock.advance(100.0)
+    assert fired == [(4.0, "other"), (8.0, "look")]
+
+
+def test_a_timer_may_set_itself_again_when_it_fires() -> None:
+    clock = ManualClock()
+    fired: list[float] = []
+
+    def fire(name: str) -> None:
+        fired.append(clock.now())
+        timers.set(name, 2.0)
+
+    timers = Timers(clock, fire)
+    timers.set("beat", 2.0)
+    clock.advance(7.0)
+    assert fired == [2.0, 4.0, 6.0]
+
+
+def test_none_fires_that_was_cancelled() -> None:
+    clock = ManualClock()
+    fired: list[str] = []
+    timers = Timers(clock, fired.append)
+    timers.set("look", 1.0)
+    timers.cancel()
+    clock.advance(10.0)
+    assert fired == []
+    timers.set("look", 1.0)
+    clock.advance(10.0)
+    assert fired == ["look"]

@@ -56,7 +56,7 @@ MUTANTS = (
     Mutant(
         "a wake-up is lost when another is set",
         "engine",
-        "runtime.timers:Timers.set",
+        "runtime.loop:Timers.set",
         "    if name in self._set:\n        self._set[name].cancel()\n",
         "    if name in self._set:\n        return\n",
         "mixed",

@@ -18,9 +18,9 @@ from holdfast.core.policy.liveness_locks import (
     OUTERMOST,
     Evidence,
     LockOrigin,
-    MachineNote,
-    NotedSeat,
-    as_told,
+    LockRecord,
+    RecordedSeat,
+    ended_member,
     judge,
 )
 from holdfast.core.protocol.messages import EndedMember
@@ -42,7 +42,7 @@ class SimulatedNotes:
     def make(self) -> LivenessLockTaken:
         """Its own; then it looks at the others."""
         machine, node = self._machine, self._process.node
-        machine.notes[node] = MachineNote("job", node, _where(machine), machine.lives)
+        machine.notes[node] = LockRecord("job", node, _where(machine), machine.lives)
         machine.after(DISK_S, self._process.post, self.look)
         return LivenessLockTaken()
 
@@ -56,7 +56,7 @@ class SimulatedNotes:
             evidence = Evidence(note.file, machine.has_of(node))
             if judge(note, _where(machine), evidence) == "ended":
                 nodes.append(node)
-                told = as_told(note)
+                told = ended_member(note)
                 members += [told] if told is not None else []
         self._told |= set(nodes)
         if nodes:
@@ -68,7 +68,7 @@ class SimulatedNotes:
     def _put(self, effect: RecordSeat) -> None:
         notes, node = self._machine.notes, self._process.node
         if node in notes:
-            seat = NotedSeat(effect.instance, effect.round, effect.seat)
+            seat = RecordedSeat(effect.instance, effect.round, effect.seat)
             notes[node] = replace(notes[node], seat=seat)
 
     def remove(self) -> None:

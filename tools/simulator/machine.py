@@ -16,7 +16,7 @@ from tools.simulator.plan import HostPlan
 from tools.simulator.process import SimulatedProcess
 from tools.simulator.timeline import HostClock
 
-from holdfast.core.policy.liveness_locks import MachineNote
+from holdfast.core.policy.liveness_locks import LockRecord
 
 if TYPE_CHECKING:
     from tools.simulator.cluster import Cluster
@@ -47,7 +47,7 @@ class Machine:
         self.older: list[SimulatedProcess] = []
         """Processes whose agent is dead, while something of them may be left."""
         self.disk: Any = None
-        self.notes: dict[str, MachineNote] = {}
+        self.notes: dict[str, LockRecord] = {}
         """Of the nodes that were here, on its disk."""
         self._deferred: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self.config = msgspec.structs.replace(cluster.plan.config, slots=plan.slots, role=plan.role)

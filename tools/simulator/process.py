@@ -95,7 +95,7 @@ class SimulatedProcess(Turns):
         self.engine = Engine(self.machine.config, self.node, self.machine.name, self._ports())
         warm = self.machine.plan.warm
         steps, cold = (("import torch",), "") if warm else ((), "--no-warm")
-        self.engine.post(NodeStarted(steps, cold, notes=True))
+        self.engine.post(NodeStarted(steps, cold, locks=True))
         self.engine.post(self.spawner.notes.make())
         self.engine.post(SpawnerReady(self.machine.pids, True, True))
 

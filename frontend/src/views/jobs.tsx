@@ -53,7 +53,7 @@ function useJobs() {
 async function open(journal: string): Promise<void> {
   try {
     const { story } = await askJson<{ story: string }>(`api/jobs?${new URLSearchParams({ journal })}`, { method: "POST" });
-    location.assign(`?story=${story}`);
+    location.assign(`?${new URLSearchParams({ story })}`);
   } catch (problem) {
     store.say(problem instanceof Refused ? problem.message.trim() : "The journals could not be read.", true);
   }

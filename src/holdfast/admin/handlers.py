@@ -20,6 +20,7 @@ from holdfast.core.features.overview import overview
 from holdfast.core.node_io import LeaveAsked, SignalWorkers
 from holdfast.core.protocol.bounds import NAME_MOST, clean, cut
 from holdfast.core.protocol.document import NAME_KEPT, NodeLimits
+from holdfast.core.protocol.model import StackFrame
 from holdfast.core.protocol.requests import (
     EVENTS_TOLD_MOST,
     LOGS_TOLD_BYTES,
@@ -30,7 +31,6 @@ from holdfast.core.protocol.requests import (
     DrainWanted,
     EventsAsked,
     EventsTold,
-    FrameTold,
     HistoryAsked,
     HistoryTold,
     InjectFault,
@@ -157,7 +157,7 @@ class RequestHandlers:
         coordinating = self._engine.link.coordinating
         if coordinating is None:
             return NotKnown(NOT_THE_COORDINATOR)
-        refused = commands.refusal(coordinating.state, event.wish, event.limits)
+        refused = commands.refusal(coordinating.state, event.command, event.limits)
         if refused:
             return NotKnown(refused)
         coordinating.decide(event)
@@ -269,7 +269,7 @@ def _stacks(snapshot: StackSnapshot | None) -> Answer:
     told = tuple(
         StackTold(
             stack.rank,
-            tuple(FrameTold(cut(f.file), f.line, cut(f.function)) for f in stack.frames),
+            tuple(StackFrame(cut(f.file), f.line, cut(f.function)) for f in stack.frames),
             cut(stack.kernel),
         )
         for stack in snapshot.stacks()

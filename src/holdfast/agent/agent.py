@@ -173,7 +173,7 @@ class Agent:
         self.supervisor.open(spawner, self._loop)
         if self.config.max_nodes > 1:  # A single node has no others that would wait for its lock.
             self.supervisor.keep_lock(self._disk, self.node)
-            started = replace(started, notes=True)
+            started = replace(started, locks=True)
         for name in self.config.caught_signals:
             number = signal.Signals[name]
             if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:

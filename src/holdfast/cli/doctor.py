@@ -117,7 +117,7 @@ def _together(config: JobConfig, wanted: Wanted, shared: str, as_json: bool) -> 
         return _show(found, as_json)
     secrets = secrets_of(config, take_secrets()) or Secrets()
     if secrets.token is None:
-        print(f"holdfast: {sentences.open_doctor()}", file=sys.stderr)
+        print(f"holdfast: {sentences.OPEN_DOCTOR}", file=sys.stderr)
     logging.basicConfig(format="%(message)s", level=logging.INFO)  # The node's messages meanwhile.
     job = replace(
         config,

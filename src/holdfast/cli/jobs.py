@@ -169,7 +169,7 @@ def in_words(one: ListedJob) -> str:
 def render(found: list[ListedJob], width: int | None = None) -> str:
     """A table; the last column is as wide as it is, or cut where a line has to fit."""
     if not found:
-        return f"{sentences.no_jobs()}\n"
+        return f"{sentences.NO_JOBS}\n"
     rows = [("NAME", "STATE", "STARTED", "TIME", "NODES", "RANKS", "END"), *map(_row, found)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

@@ -31,8 +31,8 @@ SAVE_MOST_S = 86_400.0
 LOOK_EVERY_S = 1.0
 """How often the remaining nodes are counted, without other news."""
 NOT_SAVED: dict[SaveStage, str] = {
-    "nobody looks": sentences.nobody_asks_to_save(),
-    "given up": sentences.save_given_up(),
+    "nobody looks": sentences.NOBODY_ASKS_TO_SAVE,
+    "given up": sentences.SAVE_GIVEN_UP,
 }
 
 DRAIN = job_parser(
@@ -92,7 +92,7 @@ def drain(asked: Namespace) -> None:
 
 @verb(RESTART)
 def restart(asked: Namespace) -> None:
-    _send(asked, RestartWanted(own_name()), sentences.round_restarts())
+    _send(asked, RestartWanted(own_name()), sentences.ROUND_RESTARTS)
 
 
 @verb(SCALE)
@@ -112,7 +112,7 @@ def save(asked: Namespace) -> None:
     with connect(asked) as job:
         *_, (_, last) = [(None, 0), *events_after(job, 0)]
         job.ask_coordinator(SaveWanted(own_name(), asked.within))
-        print(sentences.save_begins(), flush=True)
+        print(sentences.SAVE_BEGINS, flush=True)
         told = _saved(job, last)
     if told.stage != "saved":
         raise AdminError(NOT_SAVED[told.stage])
@@ -126,7 +126,7 @@ def _saved(job: AdminClient, last: int) -> SaveTold:
         told = job.ask_coordinator(JobAsked())
         save = told.save if isinstance(told, JobTold) and told.stage == "running" else None
         if save is None or (number and save.number != number):
-            raise AdminError(sentences.round_ended_before_saving())
+            raise AdminError(sentences.ROUND_ENDED_BEFORE_SAVING)
         number = save.number
         if save.stage not in ("agreeing", "saving"):
             return save
@@ -140,7 +140,7 @@ def _saved(job: AdminClient, last: int) -> SaveTold:
 
 @verb(STOP)
 def stop(asked: Namespace) -> None:
-    _send(asked, StopWanted(own_name()), sentences.job_stops())
+    _send(asked, StopWanted(own_name()), sentences.JOB_STOPS)
 
 
 def _send(asked: Namespace, command: RestartWanted | StopWanted, words: str) -> None:

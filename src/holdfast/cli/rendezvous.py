@@ -141,7 +141,7 @@ def _endpoint(backend: str, config: JobConfig) -> str:
     if not said and (config.max_nodes == 1 or backend == "static"):
         return ""
     try:
-        places = rendezvous_settings.places(backend, said or "localhost")
+        places = rendezvous_settings.endpoints(backend, said or "localhost")
     except UsageError as error:
         raise UsageError(f"--rdzv-endpoint: {error.message}", error.hint) from None
     if config.max_nodes > 1 and any(place.port == 0 for place in places):

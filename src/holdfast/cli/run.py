@@ -89,7 +89,7 @@ def _run_job(words: list[str], spawner: SpawnerProcess, secret: dict[str, str]) 
     from holdfast.runtime.loop import EventLoop
 
     if config.slots > 1 and "OMP_NUM_THREADS" not in os.environ:
-        _print_note(config, sentences.default_omp_threads())
+        _print_note(config, sentences.DEFAULT_OMP_THREADS)
     started = how_to_start(config)
     layout, events = _registered_layout(config), _registered_events(config)
     echo = events.take if events else None

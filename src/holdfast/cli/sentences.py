@@ -1,19 +1,34 @@
-"""What the command line says, as functions of facts: notes, outcomes and refusals of a job.
+"""What the command line says: notes, outcomes and refusals of a job, as functions of facts.
 
 The words of a mistake are beside the check that finds it, and all of them are in the transcript
 `tests/cli/mistakes.txt`. Tests compare with these functions; `tests/cli/test_sentences.py` has the
-words of each once.
+words of each once. A sentence without facts is a constant.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+DEFAULT_OMP_THREADS = "workers get OMP_NUM_THREADS=1; set it to change that"
+OPEN_DOCTOR = (
+    "this job has no token, so anyone who reaches its nodes can take part in the doctor's "
+    "meeting; HOLDFAST_TOKEN or --token-file keeps strangers out"
+)
+ROUND_RESTARTS = "the round ends, and the next begins"
+JOB_STOPS = "the job ends; its workers have their grace"
+SAVE_BEGINS = "all workers are asked to save; waiting until they have"
+ROUND_ENDED_BEFORE_SAVING = "the round ended before all had saved; `holdfast events` says why"
+NOBODY_ASKS_TO_SAVE = (
+    "no worker of this job looks at holdfast.draining(), so none can be asked to save: "
+    "see docs/guides/asked-to-leave.md"
+)
+SAVE_GIVEN_UP = (
+    "not all workers asked, or came to a common step, in time, so nobody has saved; "
+    "--within gives them more"
+)
+NO_JOBS = "no job of yours runs on this machine, and none has left a journal"
+
 # Before a job starts.
-
-
-def default_omp_threads() -> str:
-    return "workers get OMP_NUM_THREADS=1; set it to change that"
 
 
 def out_of_descriptors(problem: str) -> tuple[str, str]:
@@ -72,13 +87,6 @@ def reachable_dashboard(host: str) -> str:
     return f"{shown}; {key}"
 
 
-def open_doctor() -> str:
-    return (
-        "this job has no token, so anyone who reaches its nodes can take part in the doctor's "
-        "meeting; HOLDFAST_TOKEN or --token-file keeps strangers out"
-    )
-
-
 # Of a job that runs.
 
 
@@ -104,20 +112,8 @@ def does_not_answer(node: str) -> str:
     return f"{node} does not answer; it may be gone already"
 
 
-def round_restarts() -> str:
-    return "the round ends, and the next begins"
-
-
-def job_stops() -> str:
-    return "the job ends; its workers have their grace"
-
-
 def scaled(nodes: str) -> str:
     return f"the job has {nodes} from now on"
-
-
-def save_begins() -> str:
-    return "all workers are asked to save; waiting until they have"
 
 
 def save_goes_on(step: int | None, nodes_left: int) -> str:
@@ -130,24 +126,6 @@ def saved(step: int | None) -> str:
     return f"all workers that ask have saved{at}, and go on"
 
 
-def round_ended_before_saving() -> str:
-    return "the round ended before all had saved; `holdfast events` says why"
-
-
-def nobody_asks_to_save() -> str:
-    return (
-        "no worker of this job looks at holdfast.draining(), so none can be asked to save: "
-        "see docs/guides/asked-to-leave.md"
-    )
-
-
-def save_given_up() -> str:
-    return (
-        "not all workers asked, or came to a common step, in time, so nobody has saved; "
-        "--within gives them more"
-    )
-
-
 # Of one that has ended.
 
 
@@ -156,10 +134,6 @@ def ended(name: str, state: str, after: str, more: str) -> str:
     when = "in" if state == "succeeded" else "after"
     facts = ", ".join(filter(None, (f"{state} {when} {after}", more)))
     return f"{name} has ended: {facts}; report: holdfast report {name}"
-
-
-def no_jobs() -> str:
-    return "no job of yours runs on this machine, and none has left a journal"
 
 
 # Of a job under Slurm.

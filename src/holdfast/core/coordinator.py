@@ -35,7 +35,7 @@ from typing import Literal, NamedTuple
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from holdfast.core import rounds, seating
+from holdfast.core import rounds, seating, takeover
 from holdfast.core.coordinator_hooks import CoordinatorFeature
 from holdfast.core.coordinator_io import (
     CoordinatorEffect,
@@ -261,8 +261,8 @@ def take_over(
     if written.outcome is not None:
         state.end = JobEnd(written.outcome, set(), "told")
     elif written.size:
-        rounds.inherit(state, written, now + gone_after_s)
-        state.deadlines["awaited"] = now + rounds.EXPLAIN_TAKEOVER_AFTER_S
+        takeover.inherit(state, written, now + gone_after_s)
+        state.deadlines["awaited"] = now + takeover.EXPLAIN_AFTER_S
     return state
 
 
@@ -294,7 +294,7 @@ def _advance(state: CoordinatorState, event: CoordinatorEvent, now: float) -> Ef
     effects = _take(state, event, now)
     # After every event, not only the timer's: `_wake` replaces a timer, even one that is due.
     for check in (
-        rounds.check_takeover,
+        takeover.check,
         _check_deadlines,
         _check_features,
         rounds.settle,
@@ -389,7 +389,7 @@ def _check_deadlines(state: CoordinatorState, now: float) -> Effects:
         if what in ("drain", "save"):
             effects += rounds.let_out(state, now)
         elif what == "missing":
-            effects += rounds.give_up_missing(state, now)
+            effects += takeover.give_up_missing(state, now)
         elif what == "stop":
             effects += rounds.revoke_unstopped(state, now)
         elif what == "stopping":
@@ -462,7 +462,7 @@ def _greeted(state: CoordinatorState, node: str, message: NodeGreeted, now: floa
     effects += _receive(state, member, message)
     for feature in state.features:
         feature.connected(state, node)
-    effects += rounds.take_report(state, node, message.report, now)
+    effects += takeover.take_report(state, node, message.report, now)
     state.update_ready(node)
     if state.outcome is not None:
         return effects  # It was the last that had to succeed.
@@ -538,7 +538,7 @@ def _await_the_round_of(state: CoordinatorState, report: RoundReport | None, now
     is_possible = report is not None and report.group_size <= state.max_nodes
     if report is not None and is_possible and until > now:
         of = Ledger(report.round, report.group_size, instance=report.instance)
-        rounds.inherit(state, of, until)
+        takeover.inherit(state, of, until)
 
 
 # Successors.
@@ -934,7 +934,7 @@ class Beginning(Struct, frozen=True, omit_defaults=True):
         state = take_over(config, self.term, self.ledger, now, self.gone_after_s)
         state.succession = follows
         if self.dead_seat is not None:
-            rounds.begin_without(state, self.dead, self.dead_seat, now)
+            takeover.begin_without(state, self.dead, self.dead_seat, now)
         return state
 
 

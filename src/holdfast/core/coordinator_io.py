@@ -21,7 +21,7 @@ from holdfast.core.protocol.model import Record, Term
 Topic = Literal["", "restart", "re-form", "waiting"]
 """The subject of an explanation: a round that follows at a charge or free of it, or a wait."""
 
-OperatorWish = Literal["restart", "stop", "scale", "save"]
+OperatorCommand = Literal["restart", "stop", "scale", "save"]
 
 
 class Heard(Record, frozen=True):
@@ -40,7 +40,7 @@ class LoopDelayed(Record, frozen=True):
 class OperatorAsked(Record, frozen=True):
     """A command for the whole job (`core.features.commands`)."""
 
-    wish: OperatorWish
+    command: OperatorCommand
     by: str
     """The operator, in words."""
     limits: NodeLimits | None = None

@@ -8,7 +8,8 @@ from holdfast.core.coordinator import Coordinator, CoordinatorState
 from holdfast.core.coordinator_io import Written
 from holdfast.core.features import quarantine
 from holdfast.core.protocol.document import HOSTS_KEPT, SUCCESSORS
-from holdfast.core.rounds import Round, Seats
+from holdfast.core.rounds import Round
+from holdfast.core.seating import Seats
 
 
 def broken_invariants(coordinator: Coordinator) -> Iterator[str]:

@@ -44,7 +44,7 @@ class NodeStarted(Record, frozen=True):
     under: dict[str, tuple[str, ...]] = field(default_factory=dict)
     foreign: bool = False
     """The caller runs the workers: they are asked to end, and never killed from here."""
-    notes: bool = False
+    locks: bool = False
     """A `LivenessLockTaken` will follow."""
     unfit: str = ""
     """Why this node must not take part: it tells the coordinator, and leaves."""

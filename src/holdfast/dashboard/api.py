@@ -10,7 +10,6 @@ from msgspec import Struct
 
 from holdfast.core.policy.sentences import between
 from holdfast.core.policy.stacks import (
-    StackFrame,
     StackGroup,
     WorkerStack,
     grouped,
@@ -118,7 +117,7 @@ def _give_stacks(ranks: frozenset[int], reply: HttpReply, answers: AwaitedRespon
         reply(text_response(503, answers.problem))
         return
     stacks = [
-        WorkerStack(one.rank, node, tuple(map(_frame, one.frames)), one.kernel)
+        WorkerStack(one.rank, node, one.frames, one.kernel)
         for node, told in answers.by_node.items()
         if isinstance(told, requests.StacksTold)
         for one in told.stacks
@@ -129,10 +128,6 @@ def _give_stacks(ranks: frozenset[int], reply: HttpReply, answers: AwaitedRespon
         words = f"these nodes did not answer: {', '.join(answers.missing[:8])}"
     groups = sorted(grouped(stacks), key=lambda group: len(group.stacks))
     reply(answer({"groups": [_group(one) for one in groups], "words": words}))
-
-
-def _frame(told: requests.FrameTold) -> StackFrame:
-    return StackFrame(told.file, told.line, told.function)
 
 
 def _group(group: StackGroup) -> StackGroupShown:

@@ -1,4 +1,4 @@
-"""What all pages of one agent are told of a running job, asked of it while a page is open.
+"""The feed of all pages of one agent: asks a running job while a page is open.
 
 Rules
 1. While no page is open, nothing is asked, and no timer runs.
@@ -42,7 +42,7 @@ from holdfast.core.protocol.requests import (
 from holdfast.dashboard import views
 from holdfast.dashboard.logs import LINES_KEPT, lines_of
 from holdfast.dashboard.pages import PageState
-from holdfast.dashboard.source import AwaitedResponse, Recipients, Source
+from holdfast.dashboard.source import AwaitedResponse, Recipients, Source, interval_s
 from holdfast.dashboard.wire import DashboardShown, LaneShown
 from holdfast.observe.goodput import Interruption, Segment
 from holdfast.observe.history import NodeHistory
@@ -50,9 +50,6 @@ from holdfast.observe.log_lines import LineMaker
 from holdfast.observe.story import Key, StoryEvent
 from holdfast.runtime.loop import Clock
 
-LEAST_INTERVAL_S = 0.5
-NODES_A_SECOND = 500
-"""How many nodes are asked, by all pages of one agent together."""
 RETRY_S = 1.0
 LEAST_PAUSE_S = 0.1
 STORY_S = 2.0
@@ -67,10 +64,6 @@ _event: msgspec.msgpack.Decoder[StoryEvent] = msgspec.msgpack.Decoder(StoryEvent
 _segment: msgspec.msgpack.Decoder[Segment] = msgspec.msgpack.Decoder(Segment)
 _node: msgspec.msgpack.Decoder[NodeHistory] = msgspec.msgpack.Decoder(NodeHistory)
 _interruption: msgspec.msgpack.Decoder[Interruption] = msgspec.msgpack.Decoder(Interruption)
-
-
-def interval_s(nodes: int) -> float:
-    return max(LEAST_INTERVAL_S, nodes / NODES_A_SECOND)
 
 
 class Feed:
@@ -207,16 +200,15 @@ class Feed:
         self._ask("story", request, self._on_events)
 
     def _on_events(self, answers: AwaitedResponse) -> None:
-        self._take_events(answers.by_node.get(self._teller))
-        self._ask("story", HistoryAsked(), self._on_history)
+        told = answers.by_node.get(self._teller)
+        self._take_events(told)
+        again_s = LEAST_PAUSE_S if isinstance(told, EventsTold) else RETRY_S
+        self._ask("story", HistoryAsked(), partial(self._on_history, again_s))
 
-    def _on_history(self, answers: AwaitedResponse) -> None:
+    def _on_history(self, again_s: float, answers: AwaitedResponse) -> None:
         self._take_history(answers.only)
         self._tell()
-        if answers.problem:
-            self._later("story", RETRY_S, self._ask_events)
-        else:
-            self._ask_events()
+        self._later("story", again_s, self._ask_events)
 
     def _take_events(self, told: Answer | None) -> None:
         if not isinstance(told, EventsTold):

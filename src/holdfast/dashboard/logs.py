@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from holdfast.core.protocol.bounds import SLOTS_MOST
 from holdfast.core.protocol.requests import LogsAsked, LogsTold
 from holdfast.dashboard.auth import SAFE_HEADERS
-from holdfast.dashboard.source import AwaitedResponse, Source
+from holdfast.dashboard.source import AwaitedResponse, Source, interval_s
 from holdfast.dashboard.wire import LogLineShown, message
 from holdfast.observe.log_lines import LineMaker
 from holdfast.runtime.loop import Clock
@@ -30,7 +30,6 @@ from holdfast.transport.http_model import (
 LINES_MOST = 3000
 LINES_KEPT = 1500
 """Of a job that has ended."""
-AGAIN_S = 0.5
 RANKS_MOST = 10_000
 _RANKS = re.compile(r"([0-9]{1,7})(?:-([0-9]{1,7}))?")
 
@@ -107,7 +106,8 @@ class LogReader:
         if (answers.problem and is_first) or not self._follow:
             self.stream.close()
         else:
-            self._cancel = self._clock.call_later(AGAIN_S, self.ask).cancel
+            again_s = interval_s(len(answers.by_node))
+            self._cancel = self._clock.call_later(again_s, self.ask).cancel
 
     def _lines_of(self, answers: AwaitedResponse) -> list[LogLineShown]:
         found: list[LogLineShown] = []

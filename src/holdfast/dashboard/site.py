@@ -126,7 +126,7 @@ def live_site(
 
 
 class Machine(NamedTuple):
-    """What a page can choose from: the jobs of this machine."""
+    """The jobs of this machine, from which a page can choose."""
 
     list_jobs: Callable[[], Sequence[Mapping[str, Any]]]
     """`ListedJob` of `frontend/src/model.ts`, each."""

@@ -1,4 +1,4 @@
-"""Where a dashboard's answers come from, in the words of requests."""
+"""The source of a dashboard's answers: a running job, and one request on its way."""
 
 from __future__ import annotations
 
@@ -9,10 +9,18 @@ from holdfast.core.protocol.messages import CloseRequest
 from holdfast.core.protocol.requests import Answer, JobRequest, NotKnown, read_answer
 
 Recipients = Literal["coordinator", "all", "some"]
+LEAST_INTERVAL_S = 0.5
+NODES_A_SECOND = 500
+"""How many nodes are asked, by all pages of one agent together."""
+
+
+def interval_s(nodes: int) -> float:
+    """How long to wait before so many nodes are asked the same again."""
+    return max(LEAST_INTERVAL_S, nodes / NODES_A_SECOND)
 
 
 class AwaitedResponse:
-    """One request on its way, and all that comes of it: whom `engine.requests` tells."""
+    """One request on its way, and its answers: an `Asker` of `engine.requests`."""
 
     def __init__(self, then: Callable[[AwaitedResponse], None]) -> None:
         """`then` is called once, when no further answer comes, unless it is cancelled."""
@@ -23,12 +31,12 @@ class AwaitedResponse:
 
     @property
     def only(self) -> Answer | None:
-        """Of a request to the coordinator."""
+        """The answer to a request to the coordinator."""
         return next(iter(self.by_node.values()), None)
 
     @property
     def problem(self) -> str:
-        """Why there is no answer at all, if so."""
+        """The reason why there is no answer at all, if there is none."""
         if self._refused or not self.by_node:
             return self._refused or "nobody answered"
         unknown = [one.reason for one in self.by_node.values() if isinstance(one, NotKnown)]
@@ -45,15 +53,15 @@ class AwaitedResponse:
             then(self)
 
     def cancel(self) -> None:
-        """Nobody wants to know any more."""
+        """The answers are not wanted any more."""
         self._then = None
 
 
 class Source(Protocol):
-    """A running job, as one that may ask it sees it."""
+    """A running job that can be asked."""
 
     node: str
-    """Who serves the page."""
+    """The node that serves the page."""
 
     def ask(
         self,
@@ -62,5 +70,5 @@ class Source(Protocol):
         of: Recipients = "coordinator",
         nodes: Sequence[str] = (),
     ) -> None:
-        """Tell `pending` what comes of it, maybe from within."""
+        """Ask; the answers go to `pending`, maybe from within."""
         ...

@@ -123,7 +123,7 @@ def _late_sentence(told: JobTold, *, is_hanging: bool) -> str:
 
 
 def sentence(told: JobTold) -> str:
-    """How it is, for a headline."""
+    """The job's status, for a headline."""
     if told.outcome is not None:
         return ending(told.outcome.verdict, told.outcome.reason)
     match told.stage:
@@ -141,7 +141,7 @@ def sentence(told: JobTold) -> str:
 
 
 def ending(verdict: str, reason: str) -> str:
-    """How it ended, for a headline."""
+    """The end of the job, for a headline."""
     if verdict == "interrupted" and reason.startswith("stopped by "):
         return f"{reason[:1].upper()}{reason[1:]}."
     return f"The job {_VERDICTS[verdict]}."
@@ -191,7 +191,7 @@ def ledger_shown(start: float, total_s: float, parts_s: Mapping[str, float]) -> 
 
 
 def incidents_shown(interruptions: Iterable[Interruption]) -> list[wire.IncidentShown]:
-    """What nobody wished for; the last of them may still be going on."""
+    """The unwanted interruptions; the last of them may still be going on."""
     incidents = [one for one in interruptions if one.is_incident]
     return [
         wire.IncidentShown(
@@ -214,7 +214,7 @@ def incidents_shown(interruptions: Iterable[Interruption]) -> list[wire.Incident
 
 
 def placed(nodes: Sequence[NodeOverview], told: Mapping[str, RanksTold]) -> list[NodeOverview]:
-    """A coordinator that inherited its round does not know who has which ranks; nodes do."""
+    """The nodes with their ranks, which a coordinator that inherited its round does not know."""
     return [_placed(node, told.get(node.name or node.host)) for node in nodes]
 
 
@@ -231,11 +231,11 @@ COLUMNS = ("step", "stepped", "pace_ms", "cpu", "memory_mb", "pid", "note")
 """`stepped` is when a worker made its last step, where that is long ago."""
 STATE = {name: number for number, name in enumerate(wire.WORKER_STATES)}
 KERNEL_STILL = ("stopped", "held by a debugger", "stuck in the kernel")
-"""States of a process in which it does nothing, whatever it was about to do."""
+"""States of a process in which it does nothing."""
 
 
 class Mishaps(Struct):
-    """What the story says of the workers of the present round."""
+    """Facts about the workers of the present round, from events."""
 
     round: int = 0
     failed: set[int] = field(default_factory=set)
@@ -251,14 +251,14 @@ class Mishaps(Struct):
 
 
 class StepPace(Struct):
-    """How fast steps usually are, and how old the last one is."""
+    """The usual pace of steps, and the age of the last one."""
 
     steps_per_s: float | None = None
     now: float = 0.0
     """When the workers were asked."""
 
     def last_step(self, ranks: Iterable[RankOverview]) -> float | None:
-        """When it was made, by whichever worker."""
+        """When any worker made its last step."""
         ages = [one.step_age_s for one in ranks if one.step_age_s is not None]
         return round(self.now - min(ages), 1) if ages else None
 
@@ -313,7 +313,7 @@ def workers_shown(
 
 
 def _states(told: JobTold, nodes: Sequence[NodeOverview], count: int) -> list[int]:
-    """What is known of workers of which nobody says more."""
+    """The states of workers of which only their node is known."""
     states = [STATE["absent"]] * count
     for node in nodes:
         if node.first_rank is None or node.condition == "silent":
@@ -340,7 +340,7 @@ def _worker_state(
 
 
 def _note(notes: list[str], one: RankOverview) -> int:
-    """What else is to be said of it: the phase it is in, and what the kernel thinks."""
+    """The number of a worker's note: its phase, and its state in the kernel if that is unusual."""
     unusual = one.state if one.state in KERNEL_STILL else ""
     words = ", ".join(filter(None, (one.phase, unusual)))
     if words not in notes:

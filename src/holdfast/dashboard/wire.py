@@ -1,4 +1,4 @@
-"""What is said to the page. `frontend/src/model.ts` is the mirror of this file.
+"""The messages to the page. `frontend/src/model.ts` is the mirror of this file.
 
 Times are seconds since 1970 on the clock of the host that serves the page.
 """
@@ -31,7 +31,7 @@ class OutcomeShown(Struct, frozen=True):
 
 
 class DashboardShown(Struct, frozen=True):
-    """Where the page can go when its own agent is gone, and what opens it there."""
+    """The same page of another node, for when its own agent is gone, with its key."""
 
     node: str
     url: str
@@ -81,11 +81,11 @@ class JobShown(Struct, frozen=True):
     actions: tuple[str, ...]
     is_journal: bool
     notes: tuple[str, ...] = ()
-    """What is not known, in sentences."""
+    """Facts that are missing, in sentences."""
     stepped_at: float | None = None
     """When a worker made its last step."""
     saving: str = ""
-    """How far a save is that somebody asked for."""
+    """The progress of a requested save."""
     least_nodes: int = 1
     most_nodes: int = 1
 

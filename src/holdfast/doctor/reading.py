@@ -67,7 +67,7 @@ def meeting_endpoint(config: JobConfig) -> MeetingEndpoint | None:
         return None
     if rendezvous_settings.is_on_disk(meets.backend, meets.options):
         return MeetingEndpoint(folder=meets.endpoint)
-    places = tuple(rendezvous_settings.places(meets.backend, meets.endpoint))
+    places = tuple(rendezvous_settings.endpoints(meets.backend, meets.endpoint))
     if meets.is_embedded:
         return MeetingEndpoint(endpoints=places[:1])
     # A store that the first node may serve need not be there yet.

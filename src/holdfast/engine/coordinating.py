@@ -38,8 +38,7 @@ from holdfast.core.protocol.messages import (
 )
 from holdfast.core.protocol.naming import on_itself
 from holdfast.engine.ports import Exchange, RoundKeys
-from holdfast.runtime.loop import Inbox
-from holdfast.runtime.timers import Timers
+from holdfast.runtime.loop import Inbox, Timers
 
 if TYPE_CHECKING:
     from holdfast.core.election import Verdict

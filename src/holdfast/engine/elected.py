@@ -34,8 +34,7 @@ from holdfast.engine.coordinating import Coordinating
 from holdfast.engine.link import NetworkedLink
 from holdfast.engine.ports import Closable, Network, RegisterPort
 from holdfast.registers.register_thread import NoAnswer, Reply
-from holdfast.runtime.loop import Inbox
-from holdfast.runtime.timers import Timers
+from holdfast.runtime.loop import Inbox, Timers
 
 if TYPE_CHECKING:
     from holdfast.engine.engine import Engine

@@ -38,8 +38,7 @@ from holdfast.core.protocol.model import Outcome
 from holdfast.engine.link import Alone, CoordinatorLink
 from holdfast.engine.ports import JournalPort, Ports
 from holdfast.engine.requests import Requests
-from holdfast.runtime.loop import Clock, Inbox
-from holdfast.runtime.timers import Timers
+from holdfast.runtime.loop import Clock, Inbox, Timers
 
 Take = Callable[[Any], object]
 

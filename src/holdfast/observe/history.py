@@ -285,11 +285,11 @@ class History:
 
     # Events of a round, from any node.
 
-    def _announced(self, at: float, assignment: Assignment) -> RoundHistory:
+    def _announced(self, at: float, assignment: Assignment) -> None:
         known = self._by_number.get(assignment.round)
         if known is not None:
             known.announced = min(known.announced, at)
-            return known
+            return
         known = RoundHistory(
             assignment.round,
             at,
@@ -305,7 +305,6 @@ class History:
             self.rounds.sort(key=lambda one: one.number)
         self._end_waits(at)
         self._latest.clear()
-        return known
 
     def _judge_last(self, following: RoundHistory) -> None:
         """A failure that was not counted was the loss of a node (rule 2)."""
@@ -366,12 +365,14 @@ class History:
         if known is not None and known.ended is None:
             known.stalled = None
 
-    def _all_gone(self, number: int, at: float) -> None:
+    def _all_gone(self, node: str, at: float, number: int) -> None:
+        self._run_ended(node, at)
         known = self._by_number.get(number)
         if known is not None and known.ended is not None:
             known.stopped = max(at, known.stopped or at)
 
-    def _has_succeeded(self, number: int, at: float) -> None:
+    def _has_succeeded(self, node: str, at: float, number: int) -> None:
+        self._run_ended(node, at)
         known = self._by_number.get(number)
         if known is not None:
             known.succeeded = max(at, known.succeeded or at)
@@ -479,8 +480,7 @@ class History:
             case happened.SpawnerLost():
                 self._run_ended(node, at)
             case happened.AllGone(round=number) if self.rounds:
-                self._run_ended(node, at)
-                self._all_gone(number or self.rounds[-1].number, at)
+                self._all_gone(node, at, number or self.rounds[-1].number)
             case happened.ZygoteReady() | happened.ZygoteLost():
                 self._end_import(node, at)
             case happened.CoordinatorLost() if self.contact_lost is None:
@@ -518,25 +518,32 @@ class History:
         if known is not None:
             known.failed_ranks.add(rank)
 
+    def _of_both(self, at: float, message: said.ToNode, silent_s: float = 0.0) -> None:
+        """A message to nodes, as the coordinator sends it or a node gets it."""
+        match message:
+            case said.RunRound(assignment=assignment):
+                self._announced(at, assignment)
+            case said.StopRound(round=number, reason=reason, kind=kind):
+                self._ended(number, at, kind or "", reason, silent_s)
+            case said.TellHang(round=number):
+                self._stalled(number)
+            case said.CloseJob(outcome=outcome):
+                self._close(at, outcome)
+
     def _told(self, node: str, at: float, message: said.ToNode) -> None:
+        self._of_both(at, message)
         match message:
             case said.RunRound(assignment=assignment):
                 self._stopping.discard(node)
-                known = self._announced(at, assignment)
-                known.unstarted[node] = {one.local_rank for one in assignment.workers}
-                self._ranks[node] = {one.local_rank: one.rank for one in assignment.workers}
-            case said.StopRound(round=number, reason=reason, kind=kind):
-                self._ended(number, at, kind or "", reason)
-                if number in self._by_number:
-                    self._stopping.add(node)
-            case said.TellHang(round=number):
-                self._stalled(number)
+                ranks = {one.local_rank: one.rank for one in assignment.workers}
+                self._ranks[node] = ranks
+                self._by_number[assignment.round].unstarted[node] = set(ranks)
+            case said.StopRound(round=number) if number in self._by_number:
+                self._stopping.add(node)
             case said.Welcomed(waiting=waiting) if waiting and not self.is_running:
                 self._wait_for(at, waiting)
             case said.StandBy(reason=reason):
                 self._wait(at, reason)
-            case said.CloseJob(outcome=outcome):
-                self._close(at, outcome)
 
     def _effect_of_agent(
         self, node: str, at: float, effect: happened.NodeEffect, event: happened.NodeEvent
@@ -555,8 +562,7 @@ class History:
                 if isinstance(message, said.RunRound):
                     self._run_started(node, at, message.assignment.round)
             case happened.Report(message=said.WorkersSucceeded(round=number)):
-                self._run_ended(node, at)
-                self._has_succeeded(number, at)
+                self._has_succeeded(node, at, number)
             case happened.Finish(outcome=outcome):
                 self.nodes[node].has_finished = True
                 self.finished[node] = outcome
@@ -589,15 +595,10 @@ class History:
             self._node_gone(event.node, at)
         for effect in step.effects:
             match effect:
-                case decided.Tell(node=node, message=said.RunRound(assignment=assignment)):
-                    self._announced(at, assignment)
-                    self._run_announced(node, at, assignment.round)
-                case decided.Tell(message=said.StopRound(round=number, reason=reason, kind=kind)):
-                    self._ended(number, at, kind or "", reason, silent_s)
-                case decided.Tell(message=said.TellHang(round=number)):
-                    self._stalled(number)
-                case decided.Tell(message=said.CloseJob(outcome=outcome)):
-                    self._close(at, outcome)
+                case decided.Tell(node=node, message=message):
+                    self._of_both(at, message, silent_s)
+                    if isinstance(message, said.RunRound):
+                        self._run_announced(node, at, message.assignment.round)
                 case decided.Explain():
                     self._explained(at, effect)
 
@@ -616,11 +617,9 @@ class History:
             case said.WorkersResumed(round=number):
                 self._resumed(number)
             case said.RoundStopped(round=number):
-                self._run_ended(node, at)
-                self._all_gone(number, at)
+                self._all_gone(node, at, number)
             case said.WorkersSucceeded(round=number):
-                self._run_ended(node, at)
-                self._has_succeeded(number, at)
+                self._has_succeeded(node, at, number)
 
     def _explained(self, at: float, effect: decided.Explain) -> None:
         if effect.topic == "waiting":

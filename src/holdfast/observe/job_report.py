@@ -130,11 +130,6 @@ def within(whole: JobReport, start: float, end: float) -> JobReport:
     return replace(whole, events=events, ledger=part)
 
 
-def segment_at(book: TimeLedger, moment: float) -> Segment | None:
-    """The job's activity at that moment."""
-    return next((one for one in book.segments if one.start <= moment < one.end), None)
-
-
 def _node(header: JournalHeader, history: History, name: str) -> NodeReport:
     known = history.nodes.get(header.node)
     if known is None:  # A journal without a line.

@@ -388,11 +388,8 @@ def _is_noteworthy(before: Any, event: object, effects: list[Any]) -> bool:
     """Whether it changed something: a quiet job would write little but renewals."""
     kinds = {type(effect).__name__ for effect in effects}
     claims = before.role.value != "leader" and "WriteRegister" in kinds
-    return claims or not kinds.isdisjoint(NOTEWORTHY_EFFECTS) or _is_news(event)
-
-
-def _is_news(event: object) -> bool:
-    return type(event).__name__ in NOTEWORTHY_EVENTS
+    is_news = type(event).__name__ in NOTEWORTHY_EVENTS
+    return is_news or claims or not kinds.isdisjoint(NOTEWORTHY_EFFECTS)
 
 
 def sent_number(step: NodeStep) -> int | None:

@@ -53,6 +53,8 @@ FIELDS = {
     "stays_out": "unfit",
     "question": "request",
     "standing": "report",
+    "wish": "command",
+    "notes": "locks",
     "still_s": "stalled_s",
     "never_spoke": "never_reported",
     "place": "location",

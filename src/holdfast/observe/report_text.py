@@ -2,14 +2,15 @@
 
 Rules
 1. Readable without colour, at 80 columns where names allow it.
-2. The length is bounded unless all is requested: the most frequent events are counted, and of a
-   long story the beginning and the end are shown.
+2. The length is bounded unless all is requested: of many events alike in a row the first are shown,
+   and of a long story the beginning and the end.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from holdfast.core.protocol.bounds import one_line_each
 from holdfast.observe.goodput import PARTS, Interruption, TimeLedger
@@ -31,20 +32,11 @@ ENDINGS: dict[EndedBy, str] = {
     "": "stopped",
 }
 """The end of a round, in a word or two."""
-ALIKE: dict[Kind, str] = {
-    "node_started": "nodes started",
-    "node_joined": "nodes joined",
-    "node_left": "nodes have left",
-    "node_lost": "nodes were lost",
-    "node_suspected": "nodes may be lost",
-    "imported": "nodes have imported their modules",
-    "workers_done": "nodes' workers have all succeeded",
-    "standby": "nodes stand by",
-    "contact_lost": "nodes have no contact with the coordinator",
-    "contact_back": "nodes reached the coordinator",
-    "worker_failed": "workers failed",
-}
-"""Events that are counted where many nodes tell them in a row."""
+ALIKE: tuple[Kind, ...] = (
+    "node_started", "node_joined", "node_left", "node_lost", "node_suspected", "imported",
+    "workers_done", "standby", "contact_lost", "contact_back", "worker_failed",
+)  # fmt: skip
+"""Events of which the first few are shown where many nodes tell them in a row."""
 ALIKE_SHOWN = 3
 
 
@@ -130,21 +122,13 @@ def _line(event: StoryEvent, words: str, several: bool) -> str:
 
 
 def _counted(told: Sequence[tuple[StoryEvent, str]], several: bool) -> Iterator[str]:
-    """The same event of many nodes in a row is one line."""
-    at = 0
-    while at < len(told):
-        kind, end = told[at][0].kind, at
-        while end < len(told) and told[end][0].kind == kind:
-            end += 1
-        alike = [event for event, _ in told[at:end]]
-        if kind in ALIKE and len(alike) > ALIKE_SHOWN:
-            names = dict.fromkeys(one.host for one in alike if one.host)
-            shown = ", ".join(list(names)[:ALIKE_SHOWN])
-            more = f" and {len(names) - ALIKE_SHOWN} more" if len(names) > ALIKE_SHOWN else ""
-            yield f"  {moment(alike[0].at)}  {len(alike)} {ALIKE[kind]}: {shown}{more}"
-        else:
-            yield from (_line(event, words, several) for event, words in told[at:end])
-        at = end
+    """A line for each event, but for many alike in a row."""
+    for kind, group in groupby(told, key=lambda one: one[0].kind):
+        alike = list(group)
+        shown = alike[:ALIKE_SHOWN] if kind in ALIKE else alike
+        yield from (_line(event, words, several) for event, words in shown)
+        if len(shown) < len(alike):
+            yield f"  {moment(alike[-1][0].at)}  … {len(alike) - len(shown)} more like these"
 
 
 # The time.

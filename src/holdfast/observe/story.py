@@ -165,6 +165,8 @@ class Storyteller:
         return self._names.get(node) or host_of(node)
 
     def _is_news(self, event: StoryEvent) -> bool:
+        if event.kind in AGAIN and len(self._headers) == 1:
+            return True
         if event.key in self._told:
             return event.kind in AGAIN and self._told[event.key] == event.by
         self._told[event.key] = event.by

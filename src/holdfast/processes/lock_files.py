@@ -35,12 +35,13 @@ from holdfast.core.node_io import EndedFound, LivenessLockTaken, NodeEvent, Reco
 from holdfast.core.policy.liveness_locks import (
     Evidence,
     LockOrigin,
-    MachineNote,
-    NotedSeat,
+    LockRecord,
+    RecordedSeat,
     Verdict,
-    as_told,
+    ended_member,
     judge,
 )
+from holdfast.processes.stdlib_only import linux
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.private_folder import is_ours, private_folder
 
@@ -53,22 +54,21 @@ LOCAL_DISKS = frozenset(
     {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "bcachefs", "tmpfs", "overlay", "jfs"}
 )
 """Kinds of file systems whose locks are the kernel's own. Others may be shared by machines."""
-MOUNTS = Path("/proc/self/mountinfo")
-_SEPARATORS = {"\\040": " ", "\\011": "\t", "\\012": "\n", "\\134": "\\"}
+MOUNTS = "/proc/self/mounts"
 
 
 class Found(Struct, frozen=True):
     """A note of another node of this job, and what it proves."""
 
     file: str
-    note: MachineNote
+    note: LockRecord
     verdict: Verdict
 
 
 class OwnLock:
     """The note of this node. It has its lock as long as anybody holds `descriptor`."""
 
-    def __init__(self, folder: Path, note: MachineNote) -> None:
+    def __init__(self, folder: Path, note: LockRecord) -> None:
         """Make it. Raises `OSError`."""
         self.folder = folder
         self.file = f"{file_prefix(note.job)}{os.urandom(8).hex()}{ENDING}"
@@ -87,7 +87,7 @@ class OwnLock:
                     os.unlink(part, dir_fd=opened)
                 raise
 
-    def put(self, seat: NotedSeat) -> None:
+    def put(self, seat: RecordedSeat) -> None:
         """This is its seat from now on. A disk that cannot take that has the older one, or none."""
         self._note = replace(self._note, seat=seat)
         with contextlib.suppress(OSError):
@@ -184,9 +184,9 @@ def _shares(descriptor: int) -> bool:
     return True
 
 
-def _read(descriptor: int) -> MachineNote | None:
+def _read(descriptor: int) -> LockRecord | None:
     try:
-        return msgspec.json.decode(os.pread(descriptor, READ_BYTES, 0), type=MachineNote)
+        return msgspec.json.decode(os.pread(descriptor, READ_BYTES, 0), type=LockRecord)
     except (msgspec.DecodeError, ValueError):
         return None
 
@@ -265,21 +265,8 @@ def _link(path: str) -> str:
 
 def is_local(folder: Path) -> bool:
     """Whether a folder, which need not be there yet, is on a disk of this very machine."""
-    place, kind = os.path.realpath(folder), ""
-    longest = -1
-    for line in MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines():
-        words, _, more = line.partition(" - ")
-        mounted = _plain(words.split(" ")[4])
-        within = place == mounted or place.startswith(mounted.rstrip("/") + "/")
-        if within and len(mounted) >= longest:  # A later one lies on top.
-            longest, kind = len(mounted), more.split(" ")[0]
+    _, kind = linux.mount_of(os.path.realpath(folder), MOUNTS)
     return kind in LOCAL_DISKS
-
-
-def _plain(mounted: str) -> str:
-    for written, meant in _SEPARATORS.items():
-        mounted = mounted.replace(written, meant)
-    return mounted
 
 
 WAITED_FOR_MOST = 16
@@ -295,7 +282,7 @@ class LockKeeper:
         self._disk, self._folders, self._post = disk, folders, post
         self._lane = disk.lane("locks")
         self._own: OwnLock | None = None
-        self._ended: dict[str, MachineNote] = {}
+        self._ended: dict[str, LockRecord] = {}
         """By file: what was told."""
         self._is_closed = False
 
@@ -312,7 +299,7 @@ class LockKeeper:
                 self._lane.do(partial(self._find, own, job), self._on_found)
             self._post(LivenessLockTaken(own is not None))
 
-        note = MachineNote(job, node, LockOrigin(), 0, marker)
+        note = LockRecord(job, node, LockOrigin(), 0, marker)
         self._lane.do(lambda: (self._make(note),), lambda made: on_made(made[0]))
 
     def put(self, effect: RecordSeat) -> None:
@@ -320,7 +307,7 @@ class LockKeeper:
         own = self._own
         if own is None:
             return
-        seat = NotedSeat(effect.instance, effect.round, effect.seat)
+        seat = RecordedSeat(effect.instance, effect.round, effect.seat)
         self._lane.do(partial(own.put, seat))
         needless = tuple(
             file
@@ -360,13 +347,13 @@ class LockKeeper:
         if not found or self._is_closed:
             return
         self._ended |= {one.file: one.note for one in found}
-        members = [as_told(one.note) for one in found]
+        members = [ended_member(one.note) for one in found]
         seated = tuple(one for one in members if one is not None)
         self._post(EndedFound(tuple(one.note.node for one in found), seated))
 
     # Beside the loop.
 
-    def _make(self, note: MachineNote) -> OwnLock | None:
+    def _make(self, note: LockRecord) -> OwnLock | None:
         for folder in self._folders:
             try:
                 if is_local(folder):
@@ -384,9 +371,9 @@ class LockKeeper:
             self._disk.calls.put(self._tell, [found])
 
 
-def _placed(note: MachineNote) -> MachineNote:
+def _placed(note: LockRecord) -> LockRecord:
     return replace(note, where=lock_origin())
 
 
-def _turn(seat: NotedSeat) -> tuple[int, int]:
+def _turn(seat: RecordedSeat) -> tuple[int, int]:
     return (seat.instance, seat.round)

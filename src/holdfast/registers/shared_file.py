@@ -9,8 +9,9 @@ Rules
    above its own, and the life that it wrote for. Anything else is unclear, and said to be.
 4. A folder has one life from its making to its end, named by a file `life.<name>`; versions
    carry that name. What belongs to no life, or to another, is nothing.
-5. A document is forgotten by a last version that is empty, then by removing its life, then the
-   rest. Only the clock of the file server is asked how old something is.
+5. A document that is too old is forgotten by the next agent that begins with it: by a last version
+   that is empty, then by removing its life, then the rest. Only the clock of the file server is
+   asked how old something is.
 6. The folder that the user named is never made here: where the disk is not mounted, a folder
    of the same name would be a second register.
 
@@ -42,7 +43,6 @@ from __future__ import annotations
 
 import errno
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from urllib.parse import quote
@@ -50,8 +50,6 @@ from urllib.parse import quote
 from holdfast.registers.register import RegisterRefused, RegisterSettings, RegisterUnreachable
 
 KEPT_VERSIONS = 64
-ASK_EVERY_S = 20.0
-"""Interval at which the age of an unchanged document is read."""
 LEFTOVER_AGE_S = 60.0
 """By the file server's clock: older temporary files are of a writer that died, or slept."""
 LONGEST_CONTENT = 1 << 20
@@ -71,14 +69,14 @@ class SharedFileRegister:
         self._folder = os.path.join(settings.endpoint, _folder_name(settings.run_id))
         self._keep_s = settings.keep_s
         self._was_served = False
-        self._last_seen = ""
-        self._age_asked = 0.0
+        self._is_age_known = False
 
     def get_state(self) -> tuple[bytes, str] | None:
         with self._problems_in_words():
             found = self._read()
-            if found is None or not self._is_due(found[1]):
+            if found is None or self._is_age_known:
                 return found
+            self._is_age_known = True
             with suppress(FileNotFoundError):  # Others forgot it meanwhile, or went on.
                 if self._has_expired(found[1]):
                     self._forget(found[1])
@@ -190,7 +188,7 @@ class SharedFileRegister:
         if version not in versions or _number(versions[-1]) >= _number(version) + KEPT_VERSIONS:
             _remove(self._path(version))  # It is old, or of a life that is over.
             raise RegisterUnreachable(f"{self._folder} went on without this writer")
-        self._note(version)
+        self._is_age_known = True
         self._sweep(version, entries)
 
     def _begin(self, state: bytes) -> tuple[bytes, str | None, bool]:
@@ -208,7 +206,7 @@ class SharedFileRegister:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
                 raise
         if f"life.{life}" in self._entries():
-            self._note(version)
+            self._is_age_known = True
             self._sweep_drafts()
             return state, version, True
         _remove_folder(draft)
@@ -228,21 +226,6 @@ class SharedFileRegister:
             os.close(descriptor)
 
     # --- forgetting -----------------------------------------------------------------------
-
-    def _note(self, version: str) -> None:
-        """It was written since we last looked, so it is not old."""
-        self._last_seen, self._age_asked = version, time.monotonic()
-
-    def _is_due(self, version: str) -> bool:
-        """Whether the age is due to be read. Our own clock says when, never what the age is."""
-        if self._last_seen not in ("", version):
-            self._note(version)
-            return False
-        asked_s_ago = time.monotonic() - self._age_asked
-        if self._last_seen and asked_s_ago < min(ASK_EVERY_S, self._keep_s / 8):
-            return False
-        self._note(version)
-        return True
 
     def _has_expired(self, version: str) -> bool:
         """Whether the document was written or marked longer ago than it is to be kept."""

@@ -30,6 +30,7 @@ import time
 from importlib import import_module
 from typing import Any
 from urllib.parse import quote
+from weakref import WeakValueDictionary
 
 from holdfast.core.policy.config import DEFAULT_PORT
 from holdfast.core.policy.rendezvous_settings import read
@@ -55,7 +56,7 @@ class TorchStoreRegister:
         self._timeout_s = min(settings.endpoint_timeout_s, settings.call_timeout_s / 2)
         self._connection: socket.socket | None = None
         """Made when it is needed."""
-        self._is_hosting = _host(self._endpoint, read(settings.options, "is_host"))
+        self._store = _host(self._endpoint, read(settings.options, "is_host"))
 
     def get_state(self) -> tuple[bytes, bytes] | None:
         value = self._compare_set(_ABSENT, _ABSENT)
@@ -97,9 +98,7 @@ class TorchStoreRegister:
 
     def close(self) -> None:
         self._disconnect()
-        if self._is_hosting:
-            self._is_hosting = False
-            _leave(self._endpoint)
+        self._store = None
 
     def _exchange(self, words: bytes) -> bytes:
         deadline = time.monotonic() + self._timeout_s
@@ -126,32 +125,21 @@ class TorchStoreRegister:
             self._connection = None
 
 
-_hosted: dict[str, tuple[Any, int]] = {}
-"""The TCPStores that this process hosts, each with the number of its registers here: one that
-is replaced, because a call of it hangs, must not end the store."""
+_hosted: WeakValueDictionary[str, Any] = WeakValueDictionary()
+"""The TCPStores that this process hosts. Each lasts as long as one of its registers holds it: one
+that is replaced, because a call of it hangs, must not end the store."""
 
 
-def _host(endpoint: Endpoint, is_host: bool | None) -> bool:
-    """Host a TCPStore, or share the one that is hosted here, if that is due; whether it is."""
+def _host(endpoint: Endpoint, is_host: bool | None) -> Any:
+    """The TCPStore that is hosted here, a new one if that is due; None if it is not."""
     if is_host is False:
-        return False
+        return None
     from holdfast.transport.own_endpoint import try_to_host
 
-    store, registers = _hosted.get(str(endpoint), (None, 0))
-    if store is None:
-        listening = try_to_host(endpoint, is_host)
-        if listening is None:
-            return False
-        store = _serve(endpoint, listening)
-    _hosted[str(endpoint)] = store, registers + 1
-    return True
-
-
-def _leave(endpoint: Endpoint) -> None:
-    """Let go of a store that is hosted here; it ends when the last register does so."""
-    store, registers = _hosted.pop(str(endpoint))
-    if registers > 1:
-        _hosted[str(endpoint)] = store, registers - 1
+    store = _hosted.get(str(endpoint))
+    if store is None and (listening := try_to_host(endpoint, is_host)) is not None:
+        store = _hosted[str(endpoint)] = _serve(endpoint, listening)
+    return store
 
 
 def _serve(endpoint: Endpoint, listening: socket.socket) -> Any:

@@ -248,7 +248,7 @@ class CoordinatorStore:
         """Return when all keys are there; raises `StoreTimeoutError` if they are not in time."""
         allowed_s = self._timeout_s if timeout is None else seconds_of(timeout)
         if allowed_s > 0:
-            self._wait_for(messages.Done, messages.WaitForKeys(tuple(keys)), keys, allowed_s)
+            self._ask(messages.Done, messages.WaitForKeys(tuple(keys)), keys, allowed_s)
         elif not self.check(keys):
             raise StoreTimeoutError(sentences.not_set(keys, allowed_s))
 
@@ -275,7 +275,7 @@ class CoordinatorStore:
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
         """All values, as soon as all are there."""
-        return list(self._wait_for(messages.Values, messages.Get(tuple(keys)), keys).values)
+        return list(self._ask(messages.Values, messages.Get(tuple(keys)), keys).values)
 
     def multi_set(self, keys: Sequence[str], values: Sequence[Value]) -> None:
         if len(keys) != len(values):
@@ -295,25 +295,22 @@ class CoordinatorStore:
 
     # How a call is made.
 
-    def _wait_for(
+    def _ask(
         self,
         kind: type[A],
-        request: messages.Get | messages.WaitForKeys,
-        keys: Sequence[str],
+        request: messages.AnyRequest,
+        awaited: Sequence[str] = (),
         timeout_s: float | None = None,
     ) -> A:
+        """The answer, of the kind expected; `awaited` are the keys that it has to wait for."""
         allowed_s = self._timeout_s if timeout_s is None else timeout_s
         try:
             return _expect(kind, self._lines.ask(request, allowed_s))
         except TimeoutError:
-            raise StoreTimeoutError(sentences.not_set(keys, allowed_s)) from None
-
-    def _ask(self, kind: type[A], request: messages.AnyRequest) -> A:
-        try:
-            return _expect(kind, self._lines.ask(request, self._timeout_s))
-        except TimeoutError:
-            endpoint = self._lines.target.endpoint
-            raise StoreTimeoutError(sentences.no_answer(endpoint, self._timeout_s)) from None
+            words = sentences.no_answer(self._lines.target.endpoint, allowed_s)
+            if awaited:
+                words = sentences.not_set(awaited, allowed_s)
+            raise StoreTimeoutError(words) from None
 
 
 def _expect(kind: type[A], answer: Any) -> A:

@@ -20,8 +20,6 @@ JSON = "application/json"
 EVENTS = "text/event-stream"
 BODY_MOST = 64 << 10
 """Of a request, where its route does not say otherwise."""
-_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 
 
 class PageRequest(Struct, frozen=True):
@@ -160,7 +158,5 @@ def event(data: str, name: str = "", number: str = "") -> bytes:
 
 
 def date() -> str:
-    """Now, as HTTP writes it, whatever language the user speaks."""
-    now = time.gmtime()
-    day, month = _DAYS[now.tm_wday], _MONTHS[now.tm_mon - 1]
-    return f"{day}, {now.tm_mday:02} {month} {now.tm_year} {time.strftime('%H:%M:%S', now)} GMT"
+    """Now, as HTTP writes it."""
+    return time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime())

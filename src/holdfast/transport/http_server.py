@@ -207,17 +207,8 @@ class HttpPeer:
 
     @property
     def is_dispensable(self) -> bool:
-        """Whether it may go where others want its place."""
-        if self.phase is PeerPhase.ENDING:
-            return True
-        return self.phase is PeerPhase.HEARING and not self._has_unread()
-
-    def _has_unread(self) -> bool:
-        """Whether it has said something that was not received yet."""
-        try:
-            return bool(self._socket.recv(1, socket.MSG_PEEK))
-        except OSError:
-            return False
+        """Whether it may go where others want its place: it has not asked, or was answered."""
+        return self.phase in (PeerPhase.HEARING, PeerPhase.ENDING)
 
     # Answering.
 

@@ -1,7 +1,6 @@
 """Names become addresses, without the loop ever waiting for a name server.
 
-A name is looked up in a thread of its own, because the C library offers nothing else. The
-thread closes its end of a socket pair when it is done, and the loop sees that; a thread that
+A name is looked up in a thread of its own, because the C library offers nothing else. One that
 hangs in a lookup is left to itself and keeps nothing alive. Numbers need no thread.
 """
 
@@ -15,6 +14,7 @@ from msgspec import Struct
 
 from holdfast.core.protocol.model import Endpoint
 from holdfast.runtime.loop import Loop
+from holdfast.runtime.thread_calls import ThreadCalls
 
 if TYPE_CHECKING:
     from threading import Thread
@@ -60,11 +60,10 @@ class Lookup:
         endpoint: Endpoint,
         on_found: Callable[[Endpoint, list[Address]], None],
     ) -> None:
-        self._loop, self._endpoint, self._on_found = loop, endpoint, on_found
+        self._endpoint, self._on_found = endpoint, on_found
         self._answer = AddressesFound()
-        self._end, threads_end = socket.socketpair()
-        loop.add_reader(self._end.fileno(), self._on_done)
-        _ask(endpoint, self._answer, threads_end.close)
+        self._calls = ThreadCalls(loop)
+        _ask(endpoint, self._answer, lambda: self._calls.put(self._on_done))
 
     def _on_done(self) -> None:
         self.close()
@@ -72,9 +71,7 @@ class Lookup:
 
     def close(self) -> None:
         """Do not wait for it any longer."""
-        if self._end.fileno() >= 0:
-            self._loop.remove_reader(self._end.fileno())
-            self._end.close()
+        self._calls.close()
 
 
 def addresses_within(endpoint: Endpoint, timeout_s: float) -> list[Address]:

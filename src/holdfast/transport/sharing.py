@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from holdfast.transport.server import Server
 
 BACKLOG = 512
-JOBS_TOLD = 4
-NAME_SHOWN = 200
 
 _claims: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
@@ -81,12 +79,10 @@ class EndpointShare:
         self._is_serving = False
         self._inlets: set[socket.socket] = set()
         """Lines on which connections are handed in."""
-        self._told: set[str] = set()
-        """Other jobs that were asked for here."""
 
     def serve(self, loop: Loop, server: Server, say: Callable[[str], None]) -> None:
         """Let the server have all connections for its job. Raises `UsageError` if it cannot."""
-        self._loop, self._server, self._say = loop, server, say
+        self._loop, self._server = loop, server
         try:
             server.listen(self._listening)
         except OSError as error:
@@ -109,18 +105,8 @@ class EndpointShare:
             with _connected(_claim_on(self._endpoint.port, job)) as line:
                 socket.send_fds(line, [opening], [descriptor])
         except OSError:
-            self._tell_of(job, "was asked for job {}, which no node here hosts")
             return False
-        self._tell_of(job, "also serves job {}")
         return True
-
-    def _tell_of(self, job: str, what: str) -> None:
-        """Say it once for each job, and for a few only: anybody can ask for anything."""
-        if job in self._told or len(self._told) >= JOBS_TOLD:
-            return
-        self._told.add(job)
-        name = job[:NAME_SHOWN] if job.isprintable() else repr(job[:NAME_SHOWN])
-        self._say(f"{self._endpoint} {what.format(name)}; is its --rdzv-id right?")
 
     # Connections that are handed in.
 

@@ -20,6 +20,7 @@ from holdfast.core.features.requests import (
     REQUESTS_MOST,
     REQUESTS_OF_ONE_MOST,
 )
+from holdfast.core.policy import sentences
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol.messages import (
     CloseRequest,
@@ -82,12 +83,12 @@ def test_some_are_found_by_name_and_by_identity(wanted: str) -> None:
 
 def test_a_name_that_nobody_has_is_refused() -> None:
     asked = receive(job("a"), "a", RequestMade(1, b"?", "some", ("a", "x")), 1.0)
-    assert told(asked) == [("a", CloseRequest(1, "no node is called x"))]
+    assert told(asked) == [("a", CloseRequest(1, sentences.no_such_node("x")))]
 
 
 def test_a_node_that_has_not_greeted_is_told_so_and_not_hung_up_on() -> None:
     effects = receive(job("a"), "z", ALL, 1.0)
-    assert told(effects) == [("z", CloseRequest(7, "this node has not joined the job yet"))]
+    assert told(effects) == [("z", CloseRequest(7, sentences.NOT_JOINED))]
 
 
 def test_who_is_lost_is_named_and_not_waited_for() -> None:

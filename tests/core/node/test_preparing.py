@@ -127,7 +127,7 @@ GONE = EndedMember("here-0", 1, 4, 0)
 def noting() -> Life:
     """A node that holds a port, and will have a note."""
     life = Life()
-    life.take(NodeStarted(cold="not wanted", notes=True), EndpointReserved(PORT))
+    life.take(NodeStarted(cold="not wanted", locks=True), EndpointReserved(PORT))
     return life
 
 
@@ -139,7 +139,7 @@ def joined(effects: list[NodeEffect]) -> NodeJoined:
 
 def test_a_node_joins_once_it_holds_its_liveness_lock() -> None:
     life = Life()
-    started = life.take(NodeStarted(cold="not wanted", notes=True))
+    started = life.take(NodeStarted(cold="not wanted", locks=True))
     assert WakeNode(LOCK_TIMER, LOCK_WAIT_S) in started
     assert life.take(EndpointReserved(PORT)) == []
     assert joined(life.take(LivenessLockTaken())).info.node

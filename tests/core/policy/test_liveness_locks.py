@@ -9,9 +9,9 @@ from holdfast.core.policy.liveness_locks import (
     OUTERMOST,
     Evidence,
     LockOrigin,
-    MachineNote,
-    NotedSeat,
-    as_told,
+    LockRecord,
+    RecordedSeat,
+    ended_member,
     judge,
 )
 from holdfast.core.protocol.messages import EndedMember
@@ -19,7 +19,7 @@ from holdfast.core.protocol.messages import EndedMember
 HERE = LockOrigin("machine", "this start", OUTERMOST)
 EARLIER = replace(HERE, start="an earlier start")
 IN_A_CONTAINER = replace(HERE, namespace="pid:[4026532222]")
-NOTE = MachineNote("job", "here-1", HERE, file=7)
+NOTE = LockRecord("job", "here-1", HERE, file=7)
 FREE = Evidence(7, is_locked=False)
 
 
@@ -69,6 +69,6 @@ def test_3_nor_where_it_is_not_known_which_machine_this_is(here: LockOrigin) -> 
 
 
 def test_what_is_told_has_the_seat() -> None:
-    assert as_told(NOTE) is None, "it never was in a round"
-    seated = replace(NOTE, seat=NotedSeat(3, 4, 1))
-    assert as_told(seated) == EndedMember("here-1", 3, 4, 1)
+    assert ended_member(NOTE) is None, "it never was in a round"
+    seated = replace(NOTE, seat=RecordedSeat(3, 4, 1))
+    assert ended_member(seated) == EndedMember("here-1", 3, 4, 1)

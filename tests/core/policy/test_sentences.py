@@ -28,6 +28,7 @@ from holdfast.core.policy.sentences import (
     named,
     needed_all_the_same,
     no_contact,
+    no_such_node,
     not_exited,
     not_stopped,
     not_the_host,
@@ -351,6 +352,7 @@ WARM_START = [
     ),
 ]
 OPERATORS = [
+    (no_such_node("x"), "no node is called x"),
     (
         one_node_only(1),
         (

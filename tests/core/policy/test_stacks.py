@@ -13,8 +13,6 @@ from holdfast.core.policy.stacks import (
     WorkerStack,
     grouped,
     in_words,
-    is_waiting,
-    location_of,
     odd_one,
     read_stack,
     read_traceback,
@@ -123,8 +121,8 @@ def test_without_a_line_of_the_users_own_the_innermost_is_said() -> None:
 
 def test_our_own_frames_below_a_warm_worker_are_passed_over() -> None:
     ours = StackFrame("/x/src/holdfast/processes/zygote/run_as_main.py", 180, "run")
-    assert location_of(WorkerStack(0, "", (*LOAD_BATCH, ours))) == location_of(
-        WorkerStack(0, "", LOAD_BATCH)
+    assert WorkerStack(0, "", (*LOAD_BATCH, ours)).location == (
+        WorkerStack(0, "", LOAD_BATCH).location
     )
     assert said(WorkerStack(0, "", (ours,))) == "rank 0 gives no stack"
 
@@ -147,7 +145,7 @@ def test_a_hundred_places_are_told_in_brief() -> None:
     ("frames", "waits"), [(ALL_REDUCE, True), (LOAD_BATCH, False), ((), False)]
 )
 def test_who_is_in_a_collective_waits(frames: tuple[StackFrame, ...], waits: bool) -> None:
-    assert is_waiting(WorkerStack(0, "", frames)) is waits
+    assert WorkerStack(0, "", frames).location.waits is waits
 
 
 @pytest.mark.parametrize(
@@ -158,13 +156,13 @@ def test_who_is_in_a_collective_waits(frames: tuple[StackFrame, ...], waits: boo
 def test_a_hidden_wait_is_named_by_what_the_program_called(
     frames: tuple[StackFrame, ...], function: str
 ) -> None:
-    assert location_of(WorkerStack(0, "", frames)).function == function
+    assert WorkerStack(0, "", frames).location.function == function
 
 
 def test_what_a_library_was_called_from_is_named_too() -> None:
     words = "in threading.wait at train.py:58 (train)"
-    assert location_of(WorkerStack(0, "", QUEUE)).shortly() == words
-    assert location_of(WorkerStack(0, "", BACKWARD)).shortly() == "in backward at train.py:58"
+    assert WorkerStack(0, "", QUEUE).location.shortly() == words
+    assert WorkerStack(0, "", BACKWARD).location.shortly() == "in backward at train.py:58"
 
 
 def test_a_traceback_is_read_from_its_end() -> None:

@@ -49,10 +49,12 @@ pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
 
 def one_that_stays(tmp_path: Path, kind: str) -> PContext:
+    context: PContext
     if kind == "command":
-        context: PContext = shell(tmp_path, "exec sleep 1000")
-        return context
-    return functions(tmp_path, entrypoints.stay, (), start_method=kind)
+        context = shell(tmp_path, "exec sleep 1000")
+    else:
+        context = functions(tmp_path, entrypoints.stay, (), start_method=kind)
+    return context
 
 
 def started_with_a_daemon(tmp_path: Path, kind: str) -> tuple[PContext, int]:

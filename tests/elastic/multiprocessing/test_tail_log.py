@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -146,7 +147,7 @@ def test_what_is_written_is_shown_while_it_is_written(tmp_path: Path) -> None:
     tail = TailLog("", {0: path}, dst, {0: ""}, interval_sec=OFTEN_S).start()
     for number in range(1, 50):
         write(path, "line\n")
-        until(lambda number=number: dst.getvalue().count("line\n") == number)
+        until(partial(lambda shown: dst.getvalue().count("line\n") == shown, number))
     tail.stop()
 
 

@@ -25,6 +25,8 @@ DEADLINE_S = 60.0
 LIBRARIES = {
     "heavy": "import os\nWHERE = os.getpid()\nprint('heavy is here')\n",
     "ranked": "import heavy, os, sys\nRANK = os.environ.get('RANK')\nARGV = list(sys.argv)\n",
+    "late": "import os\nWHERE = os.getpid()\n",
+    "reads": "import os\nSETTING = os.environ.get('SETTING')\n",
     "threaded": "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True)"
     ".start()\n",
     "holding": "FILES = [open('/dev/null') for _ in range(40)]\n",
@@ -321,6 +323,56 @@ def test_functions_of_own_modules_and_closures(program: Program) -> None:
     )
     facts = program.same()
     assert facts == {"own": ["own", True], "closure": 2, "partial": 3, "installed": "a/b"}
+
+
+def test_functions_of_a_program_that_no_file_has(program: Program) -> None:
+    """As in a notebook, or a terminal: they go by value."""
+    body = """
+    def look(value):
+        import late
+        main = sys.modules["__main__"]
+        return value, late.WHERE != os.getpid(), __name__, \\
+            getattr(main, "__file__", None), sys.argv, sys.path[:2]
+    value = run(look, (5,))[0]
+    tell(warm=value[1], value=value)
+    """
+    text = HEAD + textwrap.dedent(body)
+    warm, cold = (program.facts("-c", text, "word", warm=warm) for warm in (True, False))
+    assert warm.pop("warm") is True
+    assert cold.pop("warm") is False
+    warm["value"][1:2] = cold["value"][1:2] = []
+    assert warm == cold
+
+
+def test_what_a_function_imports_when_it_runs_is_imported_ahead(program: Program) -> None:
+    program.write(
+        """
+        def look():
+            import late
+            return late.WHERE != os.getpid(), heavy.WHERE != os.getpid()
+        if __name__ == "__main__":
+            values = run(look, ())[0]
+            tell(late=values[0], heavy=values[1])
+        """
+    )
+    assert program.facts(warm=True) == {"late": True, "heavy": True}
+
+
+def test_what_a_function_sets_before_it_imports_is_found_there(program: Program) -> None:
+    program.write(
+        """
+        def prepare():
+            os.environ["SETTING"] = "new"
+        def look():
+            prepare()
+            import late, reads
+            return late.WHERE != os.getpid(), reads.SETTING
+        if __name__ == "__main__":
+            values = run(look, ())[0]
+            tell(late=values[0], found=values[1])
+        """
+    )
+    assert program.facts(warm=True) == {"late": True, "found": "new"}
 
 
 def test_what_only_a_worker_has_is_read_by_the_worker(program: Program) -> None:

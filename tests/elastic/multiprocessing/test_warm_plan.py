@@ -33,7 +33,9 @@ def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def plan(function: Callable[..., Any], **more: Any) -> zygote_pool.WarmPlan | None:
-    return zygote_pool.plan(function, more.get("envs", RANKS), more.get("command", COMMAND))
+    return zygote_pool.plan(
+        function, [(), ()], more.get("envs", RANKS), more.get("command", COMMAND)
+    )
 
 
 def key(function: Callable[..., Any]) -> tuple[object, ...]:

@@ -25,7 +25,7 @@ from holdfast.core.coordinator_io import (
     CoordinatorEvent,
     Explain,
     OperatorAsked,
-    OperatorWish,
+    OperatorCommand,
 )
 from holdfast.core.features import saving
 from holdfast.core.policy import sentences
@@ -48,32 +48,34 @@ class Commands(CoordinatorFeature):
 
     def take(self, state: CoordinatorState, event: CoordinatorEvent, now: float) -> Effects:
         assert isinstance(event, OperatorAsked), "it has no other"
-        if refusal(state, event.wish, event.limits):
+        if refusal(state, event.command, event.limits):
             return []  # It was true a moment ago.
-        if event.wish == "stop":
+        if event.command == "stop":
             status = exit_status.BY_SIGNAL + signal.SIGTERM
             return state.close(Outcome("interrupted", f"stopped by {event.by}", status))
         if event.limits is not None:
             return _scale(state, event.limits, now)
         current = state.group.round
         assert current is not None, "that is refused"
-        if event.wish == "save":
+        if event.command == "save":
             return saving.request(state, current, event, now)
         current.restart = event.by
         return []  # `core.rounds` handles it, after every event.
 
 
-def refusal(state: CoordinatorState, wish: OperatorWish, limits: NodeLimits | None = None) -> str:
+def refusal(
+    state: CoordinatorState, command: OperatorCommand, limits: NodeLimits | None = None
+) -> str:
     """The reason why this cannot be done now; empty if it can (rule 2)."""
     if state.outcome is not None:
         return sentences.JOB_OVER
     current = state.group.round
-    if wish == "scale":
+    if command == "scale":
         return _unscalable(state, limits)
-    if wish == "restart":
+    if command == "restart":
         can_end = current is not None and current.is_running and not current.restart
         return "" if can_end else sentences.NO_ROUND
-    return _unsavable(state, current) if wish == "save" else ""
+    return _unsavable(state, current) if command == "save" else ""
 
 
 def _unsavable(state: CoordinatorState, current: Round | None) -> str:

@@ -62,8 +62,8 @@ class NodeLivenessLock(NodeFeature):
     """Members of rounds that have ended on this machine."""
 
     def started(self, state: NodeState, event: NodeStarted) -> Effects:
-        self.pending = event.notes
-        return [WakeNode(LOCK_TIMER, LOCK_WAIT_S)] if event.notes else []
+        self.pending = event.locks
+        return [WakeNode(LOCK_TIMER, LOCK_WAIT_S)] if event.locks else []
 
     def delays_joining(self, state: NodeState) -> bool:
         return self.pending

@@ -23,6 +23,7 @@ from msgspec import Struct, field
 
 from holdfast.core.coordinator_io import CoordinatorEffect, Tell
 from holdfast.core.membership import Membership
+from holdfast.core.policy import sentences
 from holdfast.core.protocol.messages import (
     NAMED_MOST,
     CloseRequest,
@@ -73,33 +74,28 @@ class RequestRouter(Struct):
         connected: set[str],
         now: float,
     ) -> Effects:
-        """A node passes a request on to us, or answers one."""
+        """A node passes a client's request on, or answers one."""
         if isinstance(message, RequestAnswered):
-            return self.answered(nodes, node, message)
-        effects = self.asked(nodes, node, message, now)
-        for put in [one for one in effects if isinstance(one, Tell)]:
-            # Its connection has ended, and it does not count as gone yet: it gets no request.
-            if put.node not in connected and put.node not in (node, self.own_node):
-                effects += self.gone(nodes, put.node)
-        return effects
-
-    def asked(self, nodes: Membership, node: str, message: RequestMade, now: float) -> Effects:
-        """A node passes a client's request on."""
+            return self._answered(nodes, node, message)
         if node not in nodes.members:
-            return _refuse(node, message, "this node has not joined the job yet")
+            return _refuse(node, message, sentences.NOT_JOINED)
         own = sum(one.asker == node for one in self.open.values())
         if own >= REQUESTS_OF_ONE_MOST or len(self.open) >= REQUESTS_MOST:
-            return _refuse(node, message, "too many requests; try again in a moment")
+            return _refuse(node, message, sentences.TOO_MANY_REQUESTS)
         targets, unknown = self._targets(nodes, message)
         if unknown:
-            return _refuse(node, message, f"no node is called {unknown}")
+            return _refuse(node, message, sentences.no_such_node(unknown))
         if not targets:
-            return _refuse(node, message, "no node named")
+            return _refuse(node, message, sentences.NO_NODE_NAMED)
+        # A node whose connection has ended may not count as gone yet: it cannot be asked.
+        reachable = {*connected, node, self.own_node}.intersection(targets)
+        missing = [nodes.name_of(target) for target in targets if target not in reachable]
         self.last_number += 1
-        until = now + PATIENCE_S
-        self.open[self.last_number] = PendingRequest(node, message.number, set(targets), until)
+        pending = PendingRequest(node, message.number, reachable, now + PATIENCE_S, missing)
+        self.open[self.last_number] = pending
         put = ForwardRequest(self.last_number, message.request)
-        return [Tell(target, put) for target in targets]
+        told: Effects = [Tell(target, put) for target in targets if target in reachable]
+        return [*told, *self._settle_if_done(self.last_number)]
 
     def _targets(self, nodes: Membership, message: RequestMade) -> tuple[list[str], str]:
         """The target nodes, and the first name that no node has."""
@@ -116,7 +112,7 @@ class RequestRouter(Struct):
             found.append(node)
         return found, ""
 
-    def answered(self, nodes: Membership, node: str, message: RequestAnswered) -> Effects:
+    def _answered(self, nodes: Membership, node: str, message: RequestAnswered) -> Effects:
         """A node answers a forwarded request."""
         request = self.open.get(message.number)
         if request is None or node not in request.awaited:

@@ -7,7 +7,7 @@ workers are suspected, before anything is reported or done.
 Rules
 1. A worker is stalled from its last sign on, as far as it was checked meanwhile: a stretch
    without checks (a machine that slept, an agent that stalled) counts as one check.
-2. It may be stalled for `factor` times the longest wait that its phase has taken in this round,
+2. It may be stalled for `FACTOR` times the longest wait that its phase has taken in this round,
    and never for less than the floor. Each round begins without a history.
 3. Where no wait of the phase has ended in this round, nothing is known of it and no worker is
    accused: the start, the first step, a first evaluation or checkpoint take as long as they take.
@@ -24,7 +24,7 @@ Rules
    stopped by a signal, or a debugger holds it.
 7. A worker that never gave a sign, among others that did, has only to be without work. Where none
    ever did, the group is stalled as long as all of them neither work nor print, and may be so
-   for `factor` times the longest such stretch that ended by itself, and never for less than
+   for `FACTOR` times the longest such stretch that ended by itself, and never for less than
    `unreported_s`. Such a group is reported, and never restarted.
    After the floor it is only a part of what the coordinator needs: it is reported where stacks show
    which rank the others wait for. Each worker has to be at the same location in three checks for
@@ -49,7 +49,6 @@ from holdfast.core.policy.stacks import (
     WorkerStack,
     grouped,
     in_words,
-    is_waiting,
     not_in_collective,
     odd_one,
 )
@@ -85,7 +84,6 @@ class HangTerms(Struct, frozen=True):
     unreported_s: float
     interval_s: float
     """The interval of the checks."""
-    factor: float = FACTOR
 
 
 class WorkerSight(Struct, frozen=True):
@@ -207,7 +205,7 @@ def judge(watch: HangWatch, stacks: Iterable[WorkerStack]) -> HangVerdict:
     working = [
         rank
         for rank, worker in watch.workers.items()
-        if worker.works and not (rank in known and is_waiting(known[rank]))
+        if worker.works and not (rank in known and known[rank].location.waits)
     ]
     groups = grouped(known.values())
     needs_cause = not (_gave_signs(watch) or watch.is_long)
@@ -342,10 +340,10 @@ def _is_idle(watch: HangWatch, worker: WorkerStall) -> bool:
 def _is_beyond(watch: HangWatch, one: WorkerSight) -> bool:
     worker, terms = watch.workers[one.rank], watch.terms
     if one.age_s is None:
-        return worker.stalled_s > max(terms.floor_s, terms.factor * worker.longest_stall_s)
+        return worker.stalled_s > max(terms.floor_s, FACTOR * worker.longest_stall_s)
     if one.longest_s <= 0.0:
         return False
-    return worker.stalled_s > max(terms.floor_s, terms.factor * one.longest_s)
+    return worker.stalled_s > max(terms.floor_s, FACTOR * one.longest_s)
 
 
 def _is_long(watch: HangWatch) -> bool:

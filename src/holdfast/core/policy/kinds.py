@@ -298,4 +298,4 @@ def _location_of_crash(failure: Failure) -> str:
     from holdfast.core.policy import stacks
 
     frames = stacks.read_stack(failure.error.traceback)
-    return stacks.where(stacks.WorkerStack(failure.rank, frames=frames)) if frames else ""
+    return stacks.WorkerStack(failure.rank, frames=frames).location.shortly() if frames else ""

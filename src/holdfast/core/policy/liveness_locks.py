@@ -45,7 +45,7 @@ class LockOrigin(Struct, frozen=True):
     """Its process namespace."""
 
 
-class NotedSeat(Struct, frozen=True):
+class RecordedSeat(Struct, frozen=True):
     """The node's last round, and its seat there."""
 
     instance: Number
@@ -53,7 +53,7 @@ class NotedSeat(Struct, frozen=True):
     seat: Count
 
 
-class MachineNote(Struct, frozen=True, omit_defaults=True):
+class LockRecord(Struct, frozen=True, omit_defaults=True):
     """The content of the file."""
 
     job: Annotated[str, Meta(max_length=4096)]
@@ -63,7 +63,7 @@ class MachineNote(Struct, frozen=True, omit_defaults=True):
     """The file's number on its disk."""
     marker: NameOrNone = ""
     """The marker in the environment of all processes that its workers execute."""
-    seat: NotedSeat | None = None
+    seat: RecordedSeat | None = None
 
 
 class Evidence(Struct, frozen=True):
@@ -76,24 +76,24 @@ class Evidence(Struct, frozen=True):
     """How many processes carry its marker."""
 
 
-def judge(note: MachineNote, here: LockOrigin, found: Evidence) -> Verdict:
+def judge(record: LockRecord, here: LockOrigin, found: Evidence) -> Verdict:
     """Whether that node has ended, as seen from here."""
     if found.is_locked:
         return "may run"
-    same_start = bool(here.start) and note.where.start == here.start
+    same_start = bool(here.start) and record.where.start == here.start
     if not same_start:
-        known = bool(here.machine and here.start and note.where.start)
-        outside = here.namespace == note.where.namespace == OUTERMOST
-        same_machine = note.where.machine == here.machine
+        known = bool(here.machine and here.start and record.where.start)
+        outside = here.namespace == record.where.namespace == OUTERMOST
+        same_machine = record.where.machine == here.machine
         return "ended" if known and outside and same_machine else "unknown"
-    if found.file != note.file or note.where.namespace != here.namespace or not here.namespace:
+    if found.file != record.file or record.where.namespace != here.namespace or not here.namespace:
         return "unknown"
     return "may run" if found.marked else "ended"
 
 
-def as_told(note: MachineNote) -> EndedMember | None:
+def ended_member(record: LockRecord) -> EndedMember | None:
     """The report on a node that has ended; None if it never was in a round."""
-    if note.seat is None:
+    if record.seat is None:
         return None
-    seat = note.seat
-    return EndedMember(note.node, seat.instance, seat.round, seat.seat)
+    seat = record.seat
+    return EndedMember(record.node, seat.instance, seat.round, seat.seat)

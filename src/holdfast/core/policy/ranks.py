@@ -92,28 +92,28 @@ def seat_holders(
 
 def order(candidates: Iterable[NodeInfo], previous: Sequence[str] = ()) -> tuple[NodeInfo, ...]:
     """The nodes of a round in the order of their ranks; `previous` names the former order."""
-    places = {node: place for place, node in enumerate(previous)}
+    positions = {node: position for position, node in enumerate(previous)}
     arrived = list(candidates)
-    survivors = [candidate for candidate in arrived if candidate.node in places]
-    newcomers = [candidate for candidate in arrived if candidate.node not in places]
-    if not places:
-        return _by_place(newcomers)
-    survivors.sort(key=lambda candidate: places[candidate.node])
+    survivors = [candidate for candidate in arrived if candidate.node in positions]
+    newcomers = [candidate for candidate in arrived if candidate.node not in positions]
+    if not positions:
+        return _by_position(newcomers)
+    survivors.sort(key=lambda candidate: positions[candidate.node])
     newcomers.sort(key=_preference)  # stable: arrival decides among equals
     return (*survivors, *newcomers)
 
 
-def _by_place(arrived: Sequence[NodeInfo]) -> tuple[NodeInfo, ...]:
+def _by_position(arrived: Sequence[NodeInfo]) -> tuple[NodeInfo, ...]:
     """Rule 7: hinted nodes at their positions, the others in between."""
     hinted = sorted((n for n in arrived if n.rank_hint is not None), key=_hint)
     others = iter(sorted((n for n in arrived if n.rank_hint is None), key=_preference))
     behind = len(arrived) - len(hinted)
     seated: dict[int, NodeInfo] = {}
-    place = -1
+    position = -1
     for index, member in enumerate(hinted):
         # Not so far back that nodes with a higher hint would not fit behind it.
-        place = min(max(_hint(member), place + 1), behind + index)
-        seated[place] = member
+        position = min(max(_hint(member), position + 1), behind + index)
+        seated[position] = member
     return tuple(seated[i] if i in seated else next(others) for i in range(len(arrived)))
 
 
@@ -125,9 +125,9 @@ def by_rank(
     Candidates come in the order of their arrival; `previous` names the nodes with state, the
     newest first. Ranks come in their order.
     """
-    places = {node: place for place, node in enumerate(previous)}
+    positions = {node: position for position, node in enumerate(previous)}
     seated: dict[int, NodeInfo] = {}
-    for candidate in sorted(candidates, key=lambda one: places.get(one.node, len(places))):
+    for candidate in sorted(candidates, key=lambda one: positions.get(one.node, len(positions))):
         if candidate.rank_hint is not None and 0 <= candidate.rank_hint < size:
             seated.setdefault(candidate.rank_hint, candidate)
     return dict(sorted(seated.items()))
@@ -157,7 +157,7 @@ def natural(text: str) -> Natural:
     no length of a name from the network makes it expensive or an error.
     """
     parts = enumerate(_NUMBERS.split(text))
-    keys = [_number(part) if place % 2 else (0, part) for place, part in parts]
+    keys = [_number(part) if position % 2 else (0, part) for position, part in parts]
     return (*keys, (0, text))
 
 

@@ -155,8 +155,8 @@ def is_on_disk(backend: str, given: Mapping[str, str]) -> bool:
     return backend == "file" or (backend == "c10d" and read(given, "store_type") == "file")
 
 
-def places(backend: str, endpoint: str, *, bare_ipv6: bool = False) -> list[Endpoint]:
-    """Where an endpoint of one of our backends is, if it is no path: for etcd several servers."""
+def endpoints(backend: str, endpoint: str, *, bare_ipv6: bool = False) -> list[Endpoint]:
+    """The addresses in an endpoint of one of our backends, if it is no path: etcd has several."""
     if backend in ETCD_BACKENDS:
         return Endpoint.parse_list(endpoint, ETCD_PORT, bare_ipv6=bare_ipv6)
     return [Endpoint.parse(endpoint, DEFAULT_PORT, bare_ipv6=bare_ipv6)]

@@ -444,6 +444,17 @@ def imported_too_early(module: str, variable: str) -> str:
     return f"from the next round on, each worker imports {module} itself: {why}"
 
 
+# Requests (`core.features.requests`).
+
+NOT_JOINED = "this node has not joined the job yet"
+TOO_MANY_REQUESTS = "too many requests; try again in a moment"
+NO_NODE_NAMED = "no node named"
+
+
+def no_such_node(name: str) -> str:
+    return f"no node is called {name}"
+
+
 # Operators' commands (`core.features.commands`).
 
 JOB_OVER = "the job is over"

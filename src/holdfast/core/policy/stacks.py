@@ -29,6 +29,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from holdfast.core.protocol.messages import FrameGroup
+from holdfast.core.protocol.model import StackFrame as StackFrame
 
 FRAMES_MOST = 100
 """More than `faulthandler` writes of one thread."""
@@ -89,14 +90,6 @@ _PASSED_ON = re.compile(r"/torch/(?:distributed/|_ops\.py$|utils/_contextlib\.py
 _HIDDEN = frozenset(home.shown for home in _HOMES if home.collective)
 
 
-class StackFrame(Struct, frozen=True):
-    """One line of a stack."""
-
-    file: str
-    line: int
-    function: str
-
-
 class WorkerStack(Struct, frozen=True):
     """One worker's location at one moment."""
 
@@ -107,6 +100,21 @@ class WorkerStack(Struct, frozen=True):
     """Of its main thread, innermost first; empty where it gave none."""
     kernel: str = ""
     """The kernel's state of it, if notable: "waiting for /data/train.bin"."""
+
+    @property
+    def location(self) -> StackLocation:
+        """Rule 1."""
+        frames = [frame for frame in self.frames if not _OWN.search(frame.file)]
+        if not frames:
+            return StackLocation("", "", self.kernel)
+        last = next((n for n, frame in enumerate(frames) if not _LIBRARY.search(frame.file)), None)
+        inside = frames if last is None else frames[: last + 1]
+        at = inside[0] if last is None else frames[last]
+        where = f"{_short(at.file.rpartition('/')[2])}:{at.line}"
+        location = StackLocation(_short(_function_of(inside)), where, self.kernel)
+        if last is None or location.in_collective or at.function in {location.function, *_UNTOLD}:
+            return location
+        return StackLocation(location.function, f"{where} ({_short(at.function)})", self.kernel)
 
 
 class StackLocation(Struct, frozen=True):
@@ -187,7 +195,7 @@ def location_of_error(traceback: str) -> StackLocation | None:
 def _location_in(frames: str) -> StackLocation | None:
     """Of thousands of ranks most have the same frames."""
     found = read_traceback(frames)
-    return location_of(WorkerStack(0, frames=found)) if found else None
+    return WorkerStack(0, frames=found).location if found else None
 
 
 def _frame_of(found: re.Match[str]) -> StackFrame:
@@ -214,7 +222,7 @@ def without_own_frames(text: str) -> str:
 
 def grouped(stacks: Iterable[WorkerStack]) -> tuple[StackGroup, ...]:
     """Group workers by location (rule 2)."""
-    return grouped_by((location_of(stack), stack) for stack in stacks)
+    return grouped_by((stack.location, stack) for stack in stacks)
 
 
 def grouped_by(found: Iterable[tuple[StackLocation, WorkerStack]]) -> tuple[StackGroup, ...]:
@@ -251,21 +259,6 @@ def in_words(groups: tuple[StackGroup, ...]) -> str:
     return f"{told}; {left} more are each somewhere else" if left else told
 
 
-def location_of(stack: WorkerStack) -> StackLocation:
-    """A worker's location (rule 1)."""
-    frames = [frame for frame in stack.frames if not _OWN.search(frame.file)]
-    if not frames:
-        return StackLocation("", "", stack.kernel)
-    last = next((n for n, frame in enumerate(frames) if not _LIBRARY.search(frame.file)), None)
-    inside = frames if last is None else frames[: last + 1]
-    at = inside[0] if last is None else frames[last]
-    where = f"{_short(at.file.rpartition('/')[2])}:{at.line}"
-    location = StackLocation(_short(_function_of(inside)), where, stack.kernel)
-    if last is None or location.in_collective or at.function in {location.function, *_UNTOLD}:
-        return location
-    return StackLocation(location.function, f"{where} ({_short(at.function)})", stack.kernel)
-
-
 def _function_of(inside: list[StackFrame]) -> str:
     """A worker's activity, from the frames below its own code, innermost first."""
     for frame in inside:
@@ -287,16 +280,6 @@ def _is_standard(frame: StackFrame) -> bool:
 def told_location(location: FrameGroup) -> StackLocation:
     """The location that a node reported."""
     return StackLocation(location.function, location.where, location.kernel)
-
-
-def where(stack: WorkerStack) -> str:
-    """The same in words: "in load_batch at data.py:88"."""
-    return location_of(stack).shortly()
-
-
-def is_waiting(stack: WorkerStack) -> bool:
-    """Whether it is in a function that only waits for others."""
-    return location_of(stack).waits
 
 
 def _named(stacks: tuple[WorkerStack, ...]) -> str:

@@ -37,12 +37,12 @@ class Endpoint(Struct, frozen=True, omit_defaults=True):
 
         `bare_ipv6` takes IPv6 without brackets, as PyTorch's API does, if a port follows.
         """
-        place = text.strip()
-        if "@" in place:
+        endpoint = text.strip()
+        if "@" in endpoint:
             raise UsageError("an endpoint has no user or password in it", "write HOST:PORT only")
-        if "://" in place:
+        if "://" in endpoint:
             raise UsageError(f"{text!r} is a URL", "write HOST:PORT only")
-        name, port = _parts(place, bare_ipv6)
+        name, port = _parts(endpoint, bare_ipv6)
         if port is None and default_port is None:
             raise UsageError(f"{text!r} has no port", "write HOST:PORT")
         address = host(name)
@@ -56,22 +56,22 @@ class Endpoint(Struct, frozen=True, omit_defaults=True):
     def parse_list(cls, text: str, default_port: int, *, bare_ipv6: bool = False) -> list[Endpoint]:
         """The servers of a list, each once; `UsageError` if there is none."""
         words = filter(None, map(str.strip, text.split(",")))
-        places = [cls.parse(one, default_port, bare_ipv6=bare_ipv6) for one in words]
-        if not places:
+        endpoints = [cls.parse(one, default_port, bare_ipv6=bare_ipv6) for one in words]
+        if not endpoints:
             raise UsageError("no endpoint of a server is given", "write HOST:PORT,HOST:PORT")
-        return list(dict.fromkeys(places))
+        return list(dict.fromkeys(endpoints))
 
 
-def _parts(place: str, bare_ipv6: bool) -> tuple[str, str | None]:
+def _parts(endpoint: str, bare_ipv6: bool) -> tuple[str, str | None]:
     """The host, in its brackets, and the port."""
-    if place.count(":") > 1 and not place.startswith("["):
-        front, _, port = place.rpartition(":")
+    if endpoint.count(":") > 1 and not endpoint.startswith("["):
+        front, _, port = endpoint.rpartition(":")
         if bare_ipv6 and _is_ipv6(front):
             return front, port
-        hint = f"put IPv6 in brackets: [{place}]" if _is_ipv6(place) else "write HOST:PORT"
-        raise UsageError(f"{place!r} has too many colons", hint)
-    matched = re.fullmatch(r"(\[[^\]]*\]|[^:]*)(?::(.*))?", place)
-    return (matched[1], matched[2]) if matched else (place, None)
+        hint = f"put IPv6 in brackets: [{endpoint}]" if _is_ipv6(endpoint) else "write HOST:PORT"
+        raise UsageError(f"{endpoint!r} has too many colons", hint)
+    matched = re.fullmatch(r"(\[[^\]]*\]|[^:]*)(?::(.*))?", endpoint)
+    return (matched[1], matched[2]) if matched else (endpoint, None)
 
 
 def host(text: str) -> str:

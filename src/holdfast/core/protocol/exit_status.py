@@ -36,15 +36,15 @@ RUNS_AGAIN_UNLESS_0 = (
 """Schedulers that take 0 for "this node has done its part", and any other for "not yet"."""
 
 
-def of_node(status: int, asked: str, engine: str = "") -> int:
+def of_node(status: int, asked: str, scheduler: str = "") -> int:
     """The exit status of a node whose outcome has this status.
 
     `asked` is the party that was asked to leave, if that is how it ended: "node" where the job goes
-    on without this one, "job" where all of it was (`model.Outcome`). `engine` is the scheduler of
+    on without this one, "job" where all of it was (`model.Outcome`). `scheduler` is the one of
     the node, by its name in `placement`.
     """
-    if not asked or not (engine in WORST_COUNTS or engine in RUNS_AGAIN_UNLESS_0):
+    if not asked or not (scheduler in WORST_COUNTS or scheduler in RUNS_AGAIN_UNLESS_0):
         return status
-    if asked == "node" and engine in WORST_COUNTS:
+    if asked == "node" and scheduler in WORST_COUNTS:
         return SUCCEEDED
     return RUN_AGAIN

@@ -146,6 +146,14 @@ class ErrorDetail(Struct, frozen=True, omit_defaults=True):
     non_retryable: bool = False
 
 
+class StackFrame(Struct, frozen=True, array_like=True):
+    """One line of a stack."""
+
+    file: Line
+    line: Count
+    function: Line
+
+
 class EarlyEnd(Struct, frozen=True, omit_defaults=True):
     """A worker that had ended with exit code 0 while others of its round still ran."""
 

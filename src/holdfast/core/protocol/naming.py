@@ -18,20 +18,16 @@ from holdfast.core.protocol.model import NodeInfo
 
 
 class Names(Struct):
-    """The names that are in use, and how far the numbers of each host have come."""
+    """The names that are in use, with the nodes that hold them."""
 
     holders: dict[str, str] = field(default_factory=dict)
-    numbers: dict[str, int] = field(default_factory=dict)
 
     def give(self, info: NodeInfo) -> str:
         """Return a name for a new node."""
-        name = info.name
-        if not _fits(info) or name in self.holders:
-            name = info.host
-        if name in self.holders:
-            name = f"{info.host}/{self.numbers.get(info.host, 1) + 1}"
-        number = name.removeprefix(info.host).lstrip("/")
-        self.numbers[info.host] = max(int(number or 1), self.numbers.get(info.host, 1))
+        name, number = info.name if _fits(info) else info.host, 1
+        while name in self.holders:
+            number += 1
+            name = f"{info.host}/{number}"
         self.holders[name] = info.node
         return name
 

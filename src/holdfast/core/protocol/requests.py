@@ -31,7 +31,7 @@ from holdfast.core.protocol.bounds import (
     Seconds,
     Text,
 )
-from holdfast.core.protocol.model import Outcome, Record
+from holdfast.core.protocol.model import Outcome, Record, StackFrame
 
 NODES_TOLD_MOST = 2000
 """In one answer; a larger job takes several requests."""
@@ -160,17 +160,11 @@ class StacksAsked(Record, frozen=True):
     reason: Line = "somebody asked"
 
 
-class FrameTold(Struct, frozen=True, array_like=True):
-    file: Line
-    line: Count
-    function: Line
-
-
 class StackTold(Struct, frozen=True, array_like=True):
     """One worker's stack."""
 
     rank: Rank
-    frames: Annotated[tuple[FrameTold, ...], Meta(max_length=128)]
+    frames: Annotated[tuple[StackFrame, ...], Meta(max_length=128)]
     """Of its main thread, innermost first; empty where it gave none."""
     kernel: Line = ""
 

@@ -652,7 +652,8 @@ class MultiprocessContext(PContext):
         wanted = None
         if starts and isinstance(starts[0].request, Execute):
             command = starts[0].request.argv
-            wanted = zygote_pool.plan(self.entrypoint, self.envs, command)
+            arguments = self.args.values()
+            wanted = zygote_pool.plan(self.entrypoint, arguments, self.envs, command)
         self._pooled = zygote_pool.take(wanted) if wanted is not None else None
         return self._pooled.process if self._pooled is not None else calls.new_spawner()
 

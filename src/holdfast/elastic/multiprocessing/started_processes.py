@@ -228,6 +228,9 @@ class Warming:
                 else:
                     pooled.steps = rest
                     self._prepare()
+            case messages.LateUnfit() if self._is_pending:
+                pooled.avoid.update(message.reasons)
+                self._prepare()
             case messages.Unsuitable():
                 self._fail(message.reason)
             case _:
@@ -270,9 +273,10 @@ def _to_prepare(pooled: PooledSpawner) -> messages.Preload:
         options=plan.options,
         env=plan.environment,
         steps=pooled.steps,
-        late=(),
+        late=plan.late,
         avoid=tuple(pooled.avoid),
         under={},
+        sets=plan.sets,
         trusted=(),
         per_worker_names=plan.per_worker,
         always_set=plan.always_set,

@@ -4,7 +4,8 @@ Rules
 1. Planning only reads: nothing of the user's is run, and nothing here fails.
 2. What is imported ahead is what each worker would import before it can call the function: the
    main module's imports, where `multiprocessing` has it imported again, then those of the
-   function's own module. What the function imports when it runs is left to each worker.
+   function's own module. What the function names or imports when it runs is imported ahead too,
+   where that makes no difference (`processes/zygote/process_state.py`).
 3. A zygote is for functions that need more than the standard library: without that a fresh
    interpreter is there as soon.
 4. Two contexts may have the same zygote if all that a fresh interpreter would take from its
@@ -23,7 +24,7 @@ import os
 import resource
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing import process
 from typing import Any
@@ -56,6 +57,9 @@ class WarmPlan(Struct, frozen=True):
     interpreter: str
     options: tuple[str, ...]
     steps: tuple[str, ...]
+    late: tuple[str, ...]
+    sets: tuple[str, ...]
+    """Variables that the function may set."""
     environment: dict[str, str]
     """Variables that all workers have in common, now and after a restart."""
     per_worker: tuple[str, ...]
@@ -68,12 +72,13 @@ class WarmPlan(Struct, frozen=True):
     def key(self) -> tuple[object, ...]:
         """The same for contexts that may share a zygote."""
         variables = tuple(sorted(self.environment.items()))
-        what = (self.interpreter, self.options, self.steps, self.per_worker)
+        what = (self.interpreter, self.options, self.steps, self.late, self.sets, self.per_worker)
         return (*what, variables, self.always_set, self.sys_path, self.process_state)
 
 
 def plan(
     function: Callable[..., Any],
+    arguments: Iterable[tuple[Any, ...]],
     envs: dict[int, dict[str, str]],
     command: list[str],
 ) -> WarmPlan | None:
@@ -81,13 +86,14 @@ def plan(
     if environment.forbids_warm(os.environ):
         return None
     try:
-        return _plan(function, envs, command)
+        return _plan(function, list(arguments), envs, command)
     except Exception:  # noqa: BLE001 - what we cannot read is no reason for a call to fail
         return None
 
 
 def _plan(
     function: Callable[..., Any],
+    arguments: list[tuple[Any, ...]],
     envs: dict[int, dict[str, str]],
     command: list[str],
 ) -> WarmPlan | None:
@@ -99,7 +105,8 @@ def _plan(
     prepared = private_names.preparation_data("")
     main = _main_source(prepared)
     steps = _steps(main, function)
-    if not any(_is_worth_it(name) for name in map(module_of, steps)):
+    late = tuple(function_imports.late_imports(function, arguments))
+    if not any(_is_worth_it(name) for name in (*map(module_of, steps), *late)):
         return None
     path = tuple(map(str, prepared["sys_path"]))
     inherited = environment.without_secrets(os.environ)
@@ -108,6 +115,8 @@ def _plan(
         interpreter=sys.executable,
         options=options,
         steps=steps,
+        late=late,
+        sets=function_imports.names_in(function, arguments) if late else (),
         environment=common | shared,
         per_worker=differing,
         always_set=tuple(n for n in differing if all(n in own for own in envs.values())),

@@ -59,4 +59,4 @@ def _endpoint(params: RendezvousParameters, given: dict[str, str]) -> str:
     if rendezvous_settings.is_on_disk(params.backend, given):
         return params.endpoint
     said = (params.endpoint or "").strip() or "localhost"
-    return ",".join(map(str, rendezvous_settings.places(params.backend, said, bare_ipv6=True)))
+    return ",".join(map(str, rendezvous_settings.endpoints(params.backend, said, bare_ipv6=True)))

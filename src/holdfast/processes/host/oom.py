@@ -11,14 +11,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from msgspec import Struct
-
 
 class OutOfMemoryWatch:
     """What the kernel says about memory kills, from a moment on."""
 
-    def __init__(self, proc: Path = Path("/proc")) -> None:
-        self._proc = proc
+    def __init__(self, proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> None:
+        self._proc, self._cgroups = proc, cgroups
         self._group: Path | None = None
         self._group_before: int | None = None
         self._machine_before: int | None = None
@@ -26,7 +24,7 @@ class OutOfMemoryWatch:
 
     def snapshot(self) -> None:
         """Forget what was; count from now on. Taken when workers are started."""
-        self._group = _memory_counter(self._proc)
+        self._group = _memory_counter(self._proc, self._cgroups)
         self._group_before = _kills_in(self._group)
         self._machine_before = _kills_in(self._proc / "vmstat")
 
@@ -45,53 +43,26 @@ class OutOfMemoryWatch:
         return ""
 
 
-class _Mount(Struct, frozen=True):
-    """A tree of control groups: which part of it is mounted, and where."""
+def _memory_counter(proc: Path, cgroups: Path) -> Path | None:
+    """The file with the kills of this process's own control group, or None.
 
-    root: str
-    point: str
-    is_unified: bool
-
-    def directory_of(self, group: str) -> Path:
-        inside = os.path.relpath(group, self.root)
-        # A group outside what is mounted, as in a container: its top is all there is to see.
-        return Path(self.point) if inside.startswith("..") else Path(self.point, inside)
-
-
-def _memory_counter(proc: Path) -> Path | None:
-    """The file with the kills of this process's own control group, or None."""
-    mounts = _memory_mounts(proc)
+    A container may see a part of the tree only, whose top is its own: then the nearest group above
+    that is there will do, as where the own one has no controller.
+    """
     for line in _lines(proc / "self/cgroup"):
         _, controllers, group = line.split(":", 2)
-        for mount in mounts:
-            directory = mount.directory_of(group)
-            if mount.is_unified and not controllers:
-                # The count includes the groups below, so the nearest one above will do.
-                places = [directory, *directory.parents][: _depth(directory, mount) + 1]
-                files = [place / "memory.events" for place in places]
-            elif not mount.is_unified and "memory" in controllers.split(","):
-                files = [directory / "memory.oom_control"]
-            else:
-                continue
-            readable = [file for file in files if _kills_in(file) is not None]
-            if readable:
-                return readable[0]
+        if not controllers:
+            top, counter = cgroups, "memory.events"
+        elif "memory" in controllers.split(","):
+            top, counter = cgroups / "memory", "memory.oom_control"
+        else:
+            continue
+        directory = Path(os.path.normpath(f"{top}/{group}"))
+        above = [place for place in (directory, *directory.parents) if place.is_relative_to(top)]
+        for place in above or [top]:
+            if _kills_in(place / counter) is not None:
+                return place / counter
     return None
-
-
-def _depth(directory: Path, mount: _Mount) -> int:
-    return len(directory.parts) - len(Path(mount.point).parts)
-
-
-def _memory_mounts(proc: Path) -> list[_Mount]:
-    found = []
-    for line in _lines(proc / "self/mountinfo"):
-        where, _, what = line.partition(" - ")
-        root, point = where.split(" ")[3:5]
-        kind, _, options = what.split(" ", 2)
-        if kind == "cgroup2" or (kind == "cgroup" and "memory" in options.split(",")):
-            found.append(_Mount(root, point, is_unified=kind == "cgroup2"))
-    return found
 
 
 def _kills_in(file: Path | None) -> int | None:

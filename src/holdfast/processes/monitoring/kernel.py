@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from holdfast.core.protocol.bounds import PATH_MOST, clean, cut
 from holdfast.processes.monitoring.sockets import moved_by
+from holdfast.processes.stdlib_only import linux
 
 _NOTHING: Mapping[int, int] = MappingProxyType({})
 
@@ -37,7 +38,6 @@ PATH_CALLS = {
 STORE_THREAD = "pt_tcpstore"
 """What the names of its threads begin with."""
 DESCENDANTS_MOST = 256
-MOUNTS_MOST = 1 << 20
 UNTOLD = ("/dev/null", "/memfd:", "/proc/")
 """Descriptors that say nothing about what is waited for."""
 
@@ -192,7 +192,7 @@ def _named(pid: int, leads_to: str) -> tuple[str, str]:
     if not leads_to.startswith("/") or leads_to.startswith(UNTOLD):
         return "", ""
     path = cut(clean(leads_to), 200)
-    disk = _mount_of(pid, leads_to)
+    disk, _ = linux.mount_of(leads_to, f"/proc/{pid}/mounts")
     return (f"a file on {cut(clean(disk), 200)}" if disk != "/" else path), path
 
 
@@ -203,17 +203,6 @@ def _path_at(pid: int, address: int) -> str:
         room = PATH_MOST - address % PATH_MOST  # What is behind its page may not be there.
         path = os.fsdecode((memory.read(room) or b"").partition(b"\0")[0])
     return path if path.startswith("/") else os.path.join(os.readlink(f"/proc/{pid}/cwd"), path)
-
-
-def _mount_of(pid: int, path: str) -> str:
-    """Where the file system is mounted that a path is on, as this process sees it."""
-    found = "/"
-    for line in _read(pid, "mountinfo", MOUNTS_MOST).splitlines():
-        words = line.split(" ")
-        point = words[4].replace("\\040", " ") if len(words) > 4 else ""
-        if len(point) > len(found) and f"{path}/".startswith(f"{point}/"):
-            found = point
-    return found
 
 
 def _read(pid: int, name: str, most: int = 65536) -> str:

@@ -31,7 +31,6 @@ from holdfast.core.policy.stacks import (
     in_words,
     is_past_program,
     read_stack,
-    where,
     without_own_frames,
 )
 from holdfast.processes.monitoring import flight_records, kernel
@@ -78,7 +77,7 @@ class StackSnapshot(Struct, frozen=True):
 
     def location_of(self, rank: int) -> str:
         """Where this one was, in words; empty where that is not known."""
-        return next((where(stack) for stack in self.stacks() if stack.rank == rank), "")
+        return next((stack.location.shortly() for stack in self.stacks() if stack.rank == rank), "")
 
     def is_finalizing(self, rank: int, is_python: bool) -> bool:
         """Whether the main thread of this one was past the end of its program.

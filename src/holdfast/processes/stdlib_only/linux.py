@@ -541,3 +541,17 @@ def close_all_but(kept: int) -> None:
             # One of them was for listing the others, and is closed already.
             with contextlib.suppress(OSError):
                 os.close(number)
+
+
+def mount_of(path: str, table: str = "/proc/self/mounts") -> tuple[str, str]:
+    """Where the file system is mounted that an absolute path is on, and of which kind it is."""
+    found = "/", ""
+    with open(table, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            _, point, kind, *_ = line.split(" ")
+            for written, meant in (("040", " "), ("011", "\t"), ("012", "\n"), ("134", "\\")):
+                point = point.replace(f"\\{written}", meant)
+            is_above = f"{path}/".startswith(f"{point.rstrip('/')}/")
+            if is_above and len(point) >= len(found[0]):  # A later one lies on top.
+                found = point, kind
+    return found

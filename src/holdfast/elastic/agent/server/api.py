@@ -164,17 +164,10 @@ class SimpleElasticAgent(ElasticAgent):
         worker_group.group_world_size = info.world_size
         worker_group.master_addr, worker_group.master_port = self._master(spec, info)
         first, last = workers[0], workers[-1]
-        logger.info(
-            "[%s] agent %s of %s has ranks %s to %s of %s, with the master at %s:%s",
-            spec.role,
-            info.rank,
-            info.world_size,
-            first.global_rank,
-            last.global_rank,
-            first.world_size,
-            worker_group.master_addr,
-            worker_group.master_port,
-        )
+        ranks = f"ranks {first.global_rank} to {last.global_rank} of {first.world_size}"
+        master = f"{worker_group.master_addr}:{worker_group.master_port}"
+        agent = f"agent {info.rank} of {info.world_size}"
+        logger.info("[%s] %s has %s, with the master at %s", spec.role, agent, ranks, master)
 
     def _master(self, spec: WorkerSpec, info: Any) -> tuple[str, int]:
         """The address of the workers' store: the user's, else the rendezvous's."""
