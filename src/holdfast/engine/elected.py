@@ -135,7 +135,9 @@ class Elected(NetworkedLink):
         def on_wrote(reply: Reply) -> None:
             self._inbox.put(_event(reply, nonce))
 
-        self._register.write(encode(effect.document), effect.token, on_wrote)
+        is_over = effect.document.ledger.outcome is not None
+        keep_s = election.FORGOTTEN_AFTER_S if is_over else None
+        self._register.write(encode(effect.document), effect.token, on_wrote, keep_s)
 
     def _watch(self, effect: election.WatchRegister) -> None:
         if effect.on:
