@@ -389,7 +389,11 @@ def _when_ready(descriptor: int) -> Transmit:
 
 _SEQUENCE = re.compile(rb"\x1b\[[0-9;:]*[mK]")
 """Colours, and clearing what is left of a line: these leave the cursor where it is."""
-_UNFINISHED = re.compile(rb"\x1b(\[[0-9;:?]*)?\Z")
+_MOVES_PLAINLY = re.compile(rb"[\x1b\x0b\x0c]")
+_UNFINISHED = re.compile(
+    rb"(\x1b(\[[0-9;:?]*)?|[\xc0-\xff]|[\xe0-\xff][\x80-\xbf]|[\xf0-\xff][\x80-\xbf]{2})\Z"
+)
+"""The beginning of a control sequence, or of a character of UTF-8."""
 
 _CLEAR_HERE = b"\x1b[J"
 _CLEAR_BELOW = b"\x1b7\x1b[B\r\x1b[J\x1b8"
@@ -452,25 +456,10 @@ class Footer:
             return
         seen = self._carried + data
         unfinished = _UNFINISHED.search(seen)
-        self._carried = unfinished[0] if unfinished else _cut_character(seen)
+        self._carried = unfinished[0] if unfinished else b""
         if b"\x1b" in seen or b"\x0b" in seen or b"\x0c" in seen:
             whole = seen[: len(seen) - len(self._carried)]
             self._moves = bool(_MOVES_PLAINLY.search(_SEQUENCE.sub(b"", whole)))
-
-
-_MOVES_PLAINLY = re.compile(rb"[\x1b\x0b\x0c]")
-
-
-def _cut_character(data: bytes) -> bytes:
-    """The bytes at the end that begin a character of UTF-8 and do not end it."""
-    for back in range(1, min(4, len(data)) + 1):
-        byte = data[-back]
-        if byte < 0x80:
-            return b""
-        if byte >= 0xC0:
-            wanted = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
-            return data[-back:] if back < wanted else b""
-    return b""
 
 
 NAME = "holdfast: "
