@@ -122,7 +122,7 @@ def test_what_comes_before_the_pid_is_known_waits_for_it(tmp_path: Path) -> None
     output = Output(tee_default=1, prefix_template="${pid}:")
 
     with stage(tmp_path) as scene:
-        streams = scene.open(output)
+        streams = scene.open(output, pid=None)
         os.write(streams.child_stdout, b"early\n")
         for end in streams.hand_over():
             os.close(end)
@@ -137,7 +137,7 @@ def test_a_worker_that_never_got_a_pid_is_not_lost(tmp_path: Path) -> None:
     output = Output(tee_default=1, prefix_template="${pid}:")
 
     with stage(tmp_path) as scene:
-        streams = scene.open(output)
+        streams = scene.open(output, pid=None)
         os.write(streams.child_stdout, b"early\n")
         streams.close()
         streams.close()

@@ -112,8 +112,6 @@ class Outlet:
         self.descriptor = descriptor
         self.is_terminal = os.isatty(descriptor)
         self.queued_bytes = 0
-        self.dropped_bytes = 0
-        """How much was swallowed because the destination is gone or full."""
         self.line_open = False
         self.source: object = None
         self.unread_since: float | None = None
@@ -171,11 +169,9 @@ class Outlet:
             self.footer = None
 
     def _put(self, data: bytes) -> None:
-        if self._gone:
-            self.dropped_bytes += len(data)
-        elif self._waiting:
+        if self._waiting:
             self._queue(data)
-        else:
+        elif not self._gone:
             self._queue(self._send(memoryview(data)))
 
     def use_lane(self, lane: Lane) -> None:
@@ -196,7 +192,6 @@ class Outlet:
             return
         self.queued_bytes -= size
         self._sent_bytes += written
-        self.dropped_bytes += size - written
         if error is not None and error.errno not in _NO_SPACE:
             self._give_up()
         else:
@@ -253,7 +248,6 @@ class Outlet:
             except BlockingIOError:
                 break
             except OSError as error:
-                self.dropped_bytes += len(view)
                 view = view[:0]
                 if error.errno not in _NO_SPACE:
                     self._give_up()
@@ -338,7 +332,6 @@ class Outlet:
     def _give_up(self) -> None:
         """The destination takes nothing more: drop what waits, and let nobody wait for it."""
         self._gone = True
-        self.dropped_bytes += self.queued_bytes
         self._waiting.clear()
         self._head_sent = self.queued_bytes = 0
         self._tell_waiters()

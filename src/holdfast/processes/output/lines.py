@@ -1,8 +1,8 @@
-"""What is done with the lines of a stream: show them, pick some, remember the last.
+"""What is done with the lines of a stream: show them, pick some.
 
 Rules
 - No line is handled one by one, unless a filter matches in its block.
-- Memory is bounded: the start of a line is held up to `LINE_BYTES_MAX`; the tail has a fixed size.
+- Memory is bounded: the start of a line is held up to `LINE_BYTES_MAX`.
 - What was written is shown within a fraction of a second, whether or not its line has ended.
 
 Whole lines go out at once (`LineView`). The start of a line is held for `HELD_S`, because most
@@ -25,7 +25,6 @@ from holdfast.processes.output.log_files import LogFile
 from holdfast.runtime.loop import Cancellable, Loop
 
 LINE_BYTES_MAX = 16 * 1024 * 1024
-TAIL_BYTES = 64 * 1024
 HELD_S = 0.2
 """Less would break lines on a busy machine, where a process may have to wait in the midst of one.
 """
@@ -197,21 +196,6 @@ class LineFilter:
             if any(needle in line for needle in self._needles)
         ]
         self._file.write(b"".join(matching))
-
-
-class Tail:
-    """The last part of a stream: bounded, cheap to feed."""
-
-    def __init__(self) -> None:
-        self._bytes = bytearray()
-
-    def feed(self, block: bytes) -> None:
-        self._bytes += block[-TAIL_BYTES:]
-        if len(self._bytes) > 2 * TAIL_BYTES:
-            del self._bytes[:-TAIL_BYTES]
-
-    def read(self) -> bytes:
-        return bytes(self._bytes[-TAIL_BYTES:])
 
 
 def last_lines(tail: bytes, max_lines: int) -> str:
