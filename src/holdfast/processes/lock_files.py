@@ -48,6 +48,7 @@ from holdfast.runtime.private_folder import is_ours, private_folder
 ENDING = ".note"
 READ_BYTES = 1 << 14
 KEPT_S = 24 * 3600.0
+PAUSE_S = 0.1
 MARKER = "HOLDFAST_CHANNEL"
 """The variable that whatever a worker executes has, with a value of its node's alone."""
 LOCAL_DISKS = frozenset(
@@ -92,13 +93,6 @@ class OwnLock:
         self._note = replace(self._note, seat=seat)
         with contextlib.suppress(OSError):
             self._write()
-            self.secure()
-
-    def secure(self) -> None:
-        """Have it survive a power cut, after which it is what proves that all was gone."""
-        with contextlib.suppress(OSError), private_folder(self.folder) as opened:
-            os.fsync(self.descriptor)
-            os.fsync(opened)
 
     def _write(self) -> None:
         content = msgspec.json.encode(self._note)
@@ -141,10 +135,11 @@ def wait_for(folder: Path, file: str, here: LockOrigin) -> Found | None:
     try:
         with private_folder(folder) as opened, _opened(opened, file) as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_SH)
-            note = _read(descriptor)
-            while note is not None and (marked := _carriers(note.marker)):
-                _wait_for_ends(marked)
-            return _examined(opened, file, here)
+            found = _examined(opened, file, here)
+            while found is not None and found.verdict == "may run":
+                time.sleep(PAUSE_S)  # Nobody holds the lock, but some process has the marker.
+                found = _examined(opened, file, here)
+            return found
     except OSError:
         return None  # Somebody has removed it.
 
@@ -221,22 +216,6 @@ def _carriers(marker: str) -> list[int]:
     return found
 
 
-def _wait_for_ends(processes: list[int]) -> None:
-    import select
-
-    for process in processes:
-        try:
-            descriptor = os.pidfd_open(process)
-        except ProcessLookupError:
-            continue
-        try:
-            poll = select.poll()
-            poll.register(descriptor, select.POLLIN)
-            poll.poll()
-        finally:
-            os.close(descriptor)
-
-
 # Where we are.
 
 
@@ -295,7 +274,6 @@ class LockKeeper:
             if own is not None:
                 self._own = own
                 hold(os.dup(own.descriptor))
-                self._lane.do(own.secure)
                 self._lane.do(partial(self._find, own, job), self._on_found)
             self._post(LivenessLockTaken(own is not None))
 
@@ -357,7 +335,7 @@ class LockKeeper:
         for folder in self._folders:
             try:
                 if is_local(folder):
-                    return OwnLock(folder, _placed(note))
+                    return OwnLock(folder, replace(note, where=lock_origin()))
             except OSError:
                 continue
         return None
@@ -369,10 +347,6 @@ class LockKeeper:
         found = wait_for(folder, file, lock_origin())
         if found is not None and found.verdict == "ended":
             self._disk.calls.put(self._tell, [found])
-
-
-def _placed(note: LockRecord) -> LockRecord:
-    return replace(note, where=lock_origin())
 
 
 def _turn(seat: RecordedSeat) -> tuple[int, int]:
