@@ -33,11 +33,17 @@ from msgspec import Struct
 from benchmarks.soak_job import SoakJob, SoakProgram
 from holdfast.admin.client import AdminClient, AdminError
 from holdfast.cli import options
-from holdfast.cli.chaos import FaultInjector, FaultSchedule, InjectedFaults, summary
+from holdfast.cli.chaos import (
+    FaultInjector,
+    FaultRate,
+    FaultSchedule,
+    InjectedFaults,
+    plan_faults,
+    summary,
+)
 from holdfast.cli.job_connection import connect_to_job
 from holdfast.cli.journal_search import find_journals
 from holdfast.cli.values import duration
-from holdfast.core.policy.fault_schedule import FaultRate, plan_faults
 from holdfast.core.protocol.errors import HoldfastError
 from holdfast.core.protocol.requests import JobAsked, JobTold
 from holdfast.observe import job_report

@@ -10,16 +10,18 @@ MUTANTS = (
         "§5.10",
         "core.rounds:_prepare",
         "    return []",
-        "    return written(state, state.version, now)",
+        "    return written(state, state.next_version, now)",
         "one failure",
         (99, 91, 59),
     ),
     Mutant(
         "the end is announced before it is written",
         "§5.10",
-        "core.coordinator:CoordinatorState.close",
-        "set(self.members))\n    return []",
-        "set(self.members))\n    return _outcome_written(self.end, 0)",
+        "core.coordinator:_advance",
+        "    return effects\n",
+        "    if state.end is not None:\n"
+        "        effects += _outcome_written(state.end, state.end.version)\n"
+        "    return effects\n",
         "one failure",
         (99, 59, 91),
     ),

@@ -1,6 +1,11 @@
 """`holdfast chaos`: inject faults into a running job, and report how it recovers.
 
-The faults are planned before (`core.policy.fault_schedule`); nodes inject them themselves.
+Rules
+1. Each kind of fault comes at its own mean interval, at random moments: a job must not be able to
+   count on it. The same seed gives the same plan. Nodes inject the faults themselves.
+2. The target of a fault is drawn when its time has come, among those that are there then.
+3. None comes after the end, and the first no sooner than one mean interval halved:
+   a job that has not begun shows nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +22,6 @@ from holdfast.cli.job_connection import connect, job_parser
 from holdfast.cli.status import events_after
 from holdfast.cli.values import duration
 from holdfast.cli.verbs import verb
-from holdfast.core.policy.fault_schedule import FaultRate, PlannedFault, plan_faults
 from holdfast.core.policy.texts import whole_number
 from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.bounds import clean
@@ -84,6 +88,35 @@ class InjectedFaults(Struct):
     """Faults that had no matching target."""
     recoveries_s: list[float] = field(default_factory=list)
     last_event: int = 0
+
+
+class FaultRate(Struct, frozen=True):
+    """One kind of fault, and how often it comes on average."""
+
+    what: FaultKind
+    every_s: float
+    seconds: float = 0.0
+    """Its duration, if it has one."""
+
+
+class PlannedFault(Struct, frozen=True):
+    """A fault and its time."""
+
+    at_s: float
+    rate: FaultRate
+
+
+def plan_faults(
+    rates: Sequence[FaultRate], length_s: float, dice: random.Random
+) -> list[PlannedFault]:
+    """All faults of a plan, in order."""
+    planned: list[PlannedFault] = []
+    for rate in rates:
+        at_s = dice.uniform(0.5, 1.5) * rate.every_s
+        while at_s < length_s:
+            planned.append(PlannedFault(at_s, rate))
+            at_s += dice.uniform(0.5, 1.5) * rate.every_s
+    return sorted(planned, key=lambda one: one.at_s)
 
 
 class FaultSchedule(Struct, frozen=True):

@@ -18,7 +18,7 @@ Rules
    gone.
 
 
-Around the machine, in `Coordination`
+Around the machine, in `Coordinator`
 8. Heartbeats are many and decide nothing: the lease book notes them, and they are answered. Only
    decisions are steps, so a journal records decisions and can be replayed.
 9. All readable input is handled before any node's silence is judged; the caller of `check_leases`
@@ -35,7 +35,7 @@ from typing import Literal, NamedTuple
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from holdfast.core import rounds, seating
+from holdfast.core import rounds, seating, takeover
 from holdfast.core.coordinator_hooks import CoordinatorFeature
 from holdfast.core.coordinator_io import (
     CoordinatorEffect,
@@ -73,7 +73,6 @@ from holdfast.core.protocol import settings
 from holdfast.core.protocol.document import (
     SUCCESSORS,
     Document,
-    HostKept,
     Ledger,
     brief,
     fit_outcome,
@@ -148,7 +147,7 @@ class JobEnd(Struct):
     """Nodes that may not have taken the outcome yet."""
     stage: EndStage = "unwritten"
     version: int = 0
-    """The version with which the outcome is told once written; 0 while not known yet."""
+    """The version of the ledger with which the outcome is told, once it is written."""
     explain_at: float | None = None
     explained: bool = False
     told_until: float | None = None
@@ -168,8 +167,6 @@ class Succession(Struct):
     successors: tuple[str, ...] = ()
     addresses: dict[str, Endpoint] = field(default_factory=dict)
     """The addresses of the leader and its successors."""
-    leader_seat: int | None = None
-    """The leader's own seat in the round, as it was written down."""
 
 
 class CoordinatorState(Membership, kw_only=True):
@@ -189,6 +186,11 @@ class CoordinatorState(Membership, kw_only=True):
     """The ledger is to be written again: part of it has changed with time."""
     wake_at: float | None = None
     deadlines: dict[Deadline, float] = field(default_factory=dict)
+
+    @property
+    def next_version(self) -> int:
+        """The version that this step is going to write."""
+        return self.version + 1
 
     @property
     def embedded(self) -> bool:
@@ -223,13 +225,12 @@ class CoordinatorState(Membership, kw_only=True):
             self.end.unaware.discard(node)
         return super().remove(node)
 
-    def close(self, outcome: Outcome) -> Effects:
+    def close(self, outcome: Outcome) -> None:
         """The job is over; it is told once it is written down."""
         assert self.end is None, "a job is closed twice"
         self.deadlines = {}
         told = outcome if self.config.max_nodes == 1 else fit_outcome(outcome)
-        self.end = JobEnd(told, set(self.members))
-        return []
+        self.end = JobEnd(told, set(self.members), version=self.next_version)
 
 
 def begin(
@@ -261,8 +262,8 @@ def take_over(
     if written.outcome is not None:
         state.end = JobEnd(written.outcome, set(), "told")
     elif written.size:
-        rounds.inherit(state, written, now + gone_after_s)
-        state.deadlines["awaited"] = now + rounds.EXPLAIN_TAKEOVER_AFTER_S
+        takeover.inherit(state, written, now + gone_after_s)
+        state.deadlines["awaited"] = now + takeover.EXPLAIN_AFTER_S
     return state
 
 
@@ -283,7 +284,6 @@ def step(state: CoordinatorState, event: CoordinatorEvent, now: float) -> Effect
         effects = _conclude(state, state.end, event, now)
     effects += _explain_unwritten(state, now)
     effects += _retire(state, now)
-    _note_own_seat(state)
     if _has_changed(state, before):
         effects.append(_next_version(state, now))
     return effects + _wake(state, now)
@@ -294,7 +294,7 @@ def _advance(state: CoordinatorState, event: CoordinatorEvent, now: float) -> Ef
     effects = _take(state, event, now)
     # After every event, not only the timer's: `_wake` replaces a timer, even one that is due.
     for check in (
-        rounds.check_takeover,
+        takeover.check,
         _check_deadlines,
         _check_features,
         rounds.settle,
@@ -386,10 +386,8 @@ def _check_deadlines(state: CoordinatorState, now: float) -> Effects:
     effects: Effects = []
     for what in due:
         del state.deadlines[what]
-        if what in ("drain", "save"):
-            effects += rounds.let_out(state, now)
-        elif what == "missing":
-            effects += rounds.give_up_missing(state, now)
+        if what == "missing":
+            effects += takeover.give_up_missing(state, now)
         elif what == "stop":
             effects += rounds.revoke_unstopped(state, now)
         elif what == "stopping":
@@ -462,7 +460,7 @@ def _greeted(state: CoordinatorState, node: str, message: NodeGreeted, now: floa
     effects += _receive(state, member, message)
     for feature in state.features:
         feature.connected(state, node)
-    effects += rounds.take_report(state, node, message.report, now)
+    effects += takeover.take_report(state, node, message.report, now)
     state.update_ready(node)
     if state.outcome is not None:
         return effects  # It was the last that had to succeed.
@@ -538,7 +536,7 @@ def _await_the_round_of(state: CoordinatorState, report: RoundReport | None, now
     is_possible = report is not None and report.group_size <= state.max_nodes
     if report is not None and is_possible and until > now:
         of = Ledger(report.round, report.group_size, instance=report.instance)
-        rounds.inherit(state, of, until)
+        takeover.inherit(state, of, until)
 
 
 # Successors.
@@ -575,53 +573,42 @@ def _welcome(state: CoordinatorState, waiting: str | None = None) -> Welcomed:
     return Welcomed(follows.successors, waiting, follows.leader, follows.addresses)
 
 
-def _note_own_seat(state: CoordinatorState) -> None:
-    """Name this node's seat, so that a successor that finds it dead knows which member died."""
-    current, follows = state.group.round, state.succession
-    if follows is not None:
-        seat = current.seats.by_node.get(follows.leader) if current is not None else None
-        follows.leader_seat = seat.rank if seat is not None else None
-
-
 # The ledger.
 
 
 def ledger(state: CoordinatorState, now: float) -> Ledger:
     """The ledger as it is now."""
-    group, follows = state.group, state.succession
-    current, missing = group.round, group.round.missing if group.round is not None else None
-    return Ledger(
-        group.round_number,
-        len(current.seats) if current is not None else 0,
-        group.budget.charges,
-        brief(state.outcome),
-        follows.leader_seat if follows is not None else None,
+    group, current = state.group, state.group.round
+    ends = state.outcome is not None or group.closing is not None
+    of_job = Ledger(
+        round=group.round_number,
+        charges=group.budget.charges,
+        outcome=brief(state.outcome),
+        closing=group.closing,
+        hosts=() if ends else state.kept_hosts(now),
+        limits=group.limits,
+    )
+    if current is None:
+        return of_job
+    return replace(
+        of_job,
+        size=len(current.seats),
+        leader_seat=_leader_seat(state),
         # Needed only where another node may take over.
-        current.seats.roll() if follows is not None and current is not None else 0,
-        current.instance if current is not None else 0,
-        missing.held if missing is not None else False,
-        tuple(sorted(current.done)) if current is not None else (),
-        group.closing,
-        _kept(state, now),
-        group.limits,
-        current.restart if current is not None else "",
+        roll=0 if state.embedded else current.seats.roll(),
+        instance=current.instance,
+        held=current.missing is not None and current.missing.held,
+        done=tuple(sorted(current.done)),
+        restart=current.restart,
     )
 
 
-def _kept(state: CoordinatorState, now: float) -> tuple[HostKept, ...]:
-    """The records of hosts, for as long as there may be another round."""
-    ends = state.outcome is not None or state.group.closing is not None
-    return tuple(
-        HostKept(
-            number,
-            record.failures,
-            record.quarantines,
-            round(record.until - now, 1),
-            record.losses,
-            max(0.0, round(record.paused_until - now, 1)),
-        )
-        for number, record in (() if ends else sorted(state.hosts.items()))
-    )
+def _leader_seat(state: CoordinatorState) -> int | None:
+    """This node's seat, so that a successor that finds it dead knows which member died."""
+    current, follows = state.group.round, state.succession
+    if current is None or follows is None or follows.leader not in current.seats:
+        return None
+    return current.seats.by_node[follows.leader].rank
 
 
 class Recorded(NamedTuple):
@@ -638,7 +625,7 @@ class Recorded(NamedTuple):
 
 def _recorded(state: CoordinatorState) -> Recorded:
     group, follows, current = state.group, state.succession, state.group.round
-    successors = follows and (follows.successors, follows.addresses, follows.leader_seat)
+    successors = follows and (follows.successors, follows.addresses, _leader_seat(state))
     known = (group.round_number, group.budget.charges, group.closing, group.limits)
     job = (*known, state.outcome, successors)
     if current is None:
@@ -655,13 +642,8 @@ def _has_changed(state: CoordinatorState, before: Recorded) -> bool:
 
 
 def _next_version(state: CoordinatorState, now: float) -> Write:
-    """Have a step's changes written down; what waits for them waits for this version."""
-    state.version += 1
-    current, end = state.group.round, state.end
-    if current is not None and not current.announced and not current.version:
-        current.version = state.version
-    if end is not None and not end.is_told and not end.version:
-        end.version = state.version
+    """Have a step's changes written down."""
+    state.version = state.next_version
     return _write(state, now)
 
 
@@ -801,7 +783,7 @@ def receive(coordinator: Coordinator, node: str, message: FromNode, now: float) 
         coordinator.greeted.discard(node)
         coordinator.leases.forget(node)
         effects += coordinator.requests.gone(state, node)
-    return effects + decide(coordinator, Heard(node, message), now)
+    return effects + run_step(coordinator, Heard(node, message), now)
 
 
 def _heartbeat(coordinator: Coordinator, node: str, message: Heartbeat, now: float) -> Effects:
@@ -809,7 +791,7 @@ def _heartbeat(coordinator: Coordinator, node: str, message: Heartbeat, now: flo
         return []
     effects: Effects = [Tell(node, HeartbeatAnswered(message.number))]
     for verdict in coordinator.leases.back(node):
-        effects += decide(coordinator, verdict, now)
+        effects += run_step(coordinator, verdict, now)
     return effects
 
 
@@ -845,11 +827,11 @@ def check_leases(coordinator: Coordinator, now: float) -> Effects:
     coordinator.check_at = None
     effects: Effects = []
     for verdict in coordinator.leases.check(now, due_at):
-        effects += decide(coordinator, verdict, now)
+        effects += run_step(coordinator, verdict, now)
     return effects + _check_again(coordinator, now)
 
 
-def decide(coordinator: Coordinator, event: CoordinatorEvent, now: float) -> Effects:
+def run_step(coordinator: Coordinator, event: CoordinatorEvent, now: float) -> Effects:
     """Have the coordinator take a step."""
     effects = _notice_stall(coordinator, now) + _step(coordinator, event, now)
     return effects + _check_again(coordinator, now)
@@ -934,7 +916,7 @@ class Beginning(Struct, frozen=True, omit_defaults=True):
         state = take_over(config, self.term, self.ledger, now, self.gone_after_s)
         state.succession = follows
         if self.dead_seat is not None:
-            rounds.begin_without(state, self.dead, self.dead_seat, now)
+            takeover.begin_without(state, self.dead, self.dead_seat, now)
         return state
 
 

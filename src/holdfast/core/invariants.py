@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from holdfast.core.coordinator import Coordinator, CoordinatorState
 from holdfast.core.coordinator_io import Written
-from holdfast.core.features import quarantine
-from holdfast.core.protocol.document import HOSTS_KEPT, SUCCESSORS
-from holdfast.core.rounds import Round, Seats
+from holdfast.core.protocol.document import SUCCESSORS
+from holdfast.core.rounds import Round
+from holdfast.core.seating import Seats
 
 
 def broken_invariants(coordinator: Coordinator) -> Iterator[str]:
@@ -66,12 +66,12 @@ def _about_the_round(state: CoordinatorState, current: Round) -> Iterator[str]:
 def _about_a_forming_round(state: CoordinatorState, current: Round) -> Iterator[str]:
     if not 1 <= current.version <= state.version:
         yield "the round waits for a version that nobody writes"
-    kept = quarantine.out(state, current.started_at)
     for name in current.seats.by_node:
-        if name in state.members and quarantine.record_of(state, name, kept) is not None:
-            yield f"{name} has a seat, and its host is kept out"
-    if len(state.hosts) > HOSTS_KEPT:
-        yield f"something is held against {len(state.hosts)} hosts, more than can be written down"
+        record = state.record_of(name) if name in state.members else None
+        if record is not None and record.is_out(current.started_at):
+            yield f"{name} has a seat, and its host is quarantined"
+        if record is not None and record.is_paused(current.started_at):
+            yield f"{name} has a seat, and its host is paused"
 
 
 def _about_saving(current: Round) -> Iterator[str]:

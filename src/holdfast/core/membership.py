@@ -26,9 +26,10 @@ by then, and K is what the kernel may take to deliver it.
 from __future__ import annotations
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from holdfast.core.policy.config import Leases
-from holdfast.core.protocol.document import roll
+from holdfast.core.protocol.document import HOSTS_KEPT, HostKept, roll
 from holdfast.core.protocol.model import Endpoint, NodeInfo, Record
 from holdfast.core.protocol.naming import Names, host_of
 
@@ -107,7 +108,7 @@ class NodeGone(Record, frozen=True):
     """All its processes have ended, by proof of its machine; otherwise it was silent."""
 
 
-Verdict = NodeSuspected | NodeHeardAgain | NodeGone
+LeaseVerdict = NodeSuspected | NodeHeardAgain | NodeGone
 
 
 class NodeLiveness(Struct):
@@ -144,7 +145,7 @@ class LeaseBook(Struct):
         self.watches[node] = watch
         return True
 
-    def back(self, node: str) -> list[Verdict]:
+    def back(self, node: str) -> list[LeaseVerdict]:
         """Call after a heartbeat: the verdict on a node that was wrongly suspected."""
         watch = self.watches.get(node)
         if watch is None or not watch.suspected or watch.lost_at is not None:
@@ -219,12 +220,12 @@ class LeaseBook(Struct):
             due.append(watch.lost_at + terms.reconnect_s)
         return min(due)
 
-    def check(self, now: float, due_at: float) -> list[Verdict]:
+    def check(self, now: float, due_at: float) -> list[LeaseVerdict]:
         """Judge all nodes. `due_at` is when this was to be called: lateness is our own stall."""
         stalled_s = max(0.0, now - due_at)
         if stalled_s > self.terms.tether_s:
             self._extend(stalled_s, now)
-        verdicts: list[Verdict] = []
+        verdicts: list[LeaseVerdict] = []
         for node in list(self.in_doubt):
             self._judge(node, now, verdicts)
         for node, watch in list(self.watches.items()):
@@ -241,7 +242,7 @@ class LeaseBook(Struct):
             if watch.lost_at is not None:
                 watch.lost_at = min(watch.lost_at + by_s, now)
 
-    def _judge(self, node: str, now: float, verdicts: list[Verdict]) -> None:
+    def _judge(self, node: str, now: float, verdicts: list[LeaseVerdict]) -> None:
         watch = self.watches.get(node)
         if watch is None:
             return
@@ -324,6 +325,10 @@ class HostRecord(Struct, frozen=True):
     def is_paused(self, now: float) -> bool:
         return now < self.paused_until
 
+    @property
+    def matters_until(self) -> float:
+        return max(self.until, self.paused_until)
+
 
 class Membership(Struct):
     """The nodes that have greeted, or joined, and are neither gone nor have left."""
@@ -368,6 +373,27 @@ class Membership(Struct):
             self.ready.setdefault(node, None)
         else:
             self.ready.pop(node, None)
+
+    def pause(self, host: str, until: float) -> None:
+        """Let no round take the nodes of this host before then."""
+        number = roll((host,))
+        record = self.hosts.get(number, HostRecord(host))
+        self.hosts[number] = replace(record, paused_until=max(until, record.paused_until))
+
+    def kept_hosts(self, now: float) -> tuple[HostKept, ...]:
+        """The records as they are written down: those that matter longest, if there are many."""
+        kept = sorted(self.hosts.items(), key=lambda item: -item[1].matters_until)[:HOSTS_KEPT]
+        return tuple(
+            HostKept(
+                number,
+                record.failures,
+                record.quarantines,
+                round(record.until - now, 1),
+                record.losses,
+                max(0.0, round(record.paused_until - now, 1)),
+            )
+            for number, record in sorted(kept)
+        )
 
     def record_of(self, node: str) -> HostRecord | None:
         """The record of a member's host, if any."""

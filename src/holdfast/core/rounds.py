@@ -1,4 +1,4 @@
-"""Rounds of one group of workers: how one forms, ends, is judged, and survives a takeover.
+"""Rounds of one group of workers: how one forms, ends and is judged.
 
     forming ──written down──▶ running ──all succeeded──▶ the job is over
        ▲                         │ failure, loss, drain, newcomers, a request
@@ -27,21 +27,12 @@ Judging
    node that lost the coordinator and stopped its workers.
 10. Rounds in a row without progress end the job, whatever ended them. A group that was asked to
     close ends with its present round.
-Takeover: a round that an earlier coordinator formed
-11. Its seats are known by number only, until their nodes report. Nothing forms before all have, or
-    must be gone. When all have, and all still run, the round goes on and nobody notices.
-12. A member that died with the earlier coordinator, by proof, or left with it, is lost: the round
-    ends at once, and waits for it no longer than for any node whose tether has ended.
-13. A round may have been written down without being announced. When nodes report that have not
-    heard of it, and they are all of its members, it never ran: it is over.
-14. A member that is known to have succeeded is not waited for, and its loss does not count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import chain
-from typing import Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -56,13 +47,12 @@ from holdfast.core.coordinator_io import (
     Revoke,
     Tell,
 )
-from holdfast.core.membership import Member
-from holdfast.core.policy import ranks, restarts, rounds, sentences
+from holdfast.core.policy import forming, ranks, restarts, sentences
 from holdfast.core.policy import root_cause as rootcause
 from holdfast.core.policy.config import Timeouts
 from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.bounds import cut
-from holdfast.core.protocol.document import DONE_KEPT, Ledger, NodeLimits, brief, roll
+from holdfast.core.protocol.document import DONE_KEPT, NodeLimits, brief
 from holdfast.core.protocol.messages import (
     EndingKind,
     NodeDraining,
@@ -83,7 +73,7 @@ from holdfast.core.protocol.model import (
     NodeInfo,
     Outcome,
 )
-from holdfast.core.protocol.naming import host_of
+from holdfast.core.seating import Seats, seats_of
 
 TYPE_CHECKING = False  # As in `typing`, without its import.
 if TYPE_CHECKING:
@@ -97,8 +87,6 @@ ANNOUNCE_EVERY_S = 5.0
 STOP_MARGIN_S = 5.0
 EXPLAIN_AFTER_S = 1.0
 """An end of a round that takes longer to be judged is explained first."""
-EXPLAIN_TAKEOVER_AFTER_S = 2.0
-"""A takeover that lasts longer is explained: it looks like a hang."""
 RESIGN_FROM = 3
 """Of two nodes, one lost node is half: that does not show which of them is cut off."""
 ALL_SUCCEEDED = Outcome("succeeded", "all workers succeeded", 0)
@@ -114,123 +102,6 @@ ENDINGS: dict[EndingKind, tuple[str, str]] = {
 
 def flatten(effects: Iterable[Effects]) -> Effects:
     return list(chain.from_iterable(effects))
-
-
-# Seats.
-
-SeatStatus = Literal["member", "unreported", "finished", "absent"]
-"""*Member*: its node is known. In a round of an earlier coordinator only the number of a seat may
-be known: its node has not reported yet, had finished before, or has ended or did not report."""
-MemberExit = Literal["back", "idle", "gone"]
-"""Why a member is not waited for: no process of the round is left on it (*back*), there never was
-one (*idle*: without a lease, or because RunRound did not arrive), or it is lost or has left
-(*gone*)."""
-
-
-class Seat(Struct):
-    """One seat in a round, and the state of its node."""
-
-    rank: int
-    status: SeatStatus = "member"
-    node: str = ""
-    succeeded: bool = False
-    """All workers of its node have ended well."""
-    exit: MemberExit | None = None
-
-
-class Seats(Struct):
-    """The seats of a round by group rank, with counts of their states.
-
-    Only the methods here change a seat.
-    """
-
-    by_rank: list[Seat]
-    by_node: dict[str, Seat]
-    unreported: int = 0
-    succeeded: int = 0
-    exited: int = 0
-    suspected: set[str] = field(default_factory=set)
-    """Suspected members: kept up to date by `CoordinatorState.update_ready`."""
-    known_roll: int | None = None
-    """The set of members, as one number (`document.roll`), if known."""
-
-    def __len__(self) -> int:
-        return len(self.by_rank)
-
-    def __contains__(self, node: str) -> bool:
-        return node in self.by_node
-
-    def nodes(self) -> list[str]:
-        """Known members, by group rank."""
-        return [seat.node for seat in self.by_rank if seat.status == "member"]
-
-    def present(self) -> list[str]:
-        """Known members that are neither lost nor have left."""
-        return [s.node for s in self.by_rank if s.status == "member" and s.exit != "gone"]
-
-    def awaited(self) -> list[str]:
-        """Members that may still have processes of the round."""
-        return [s.node for s in self.by_rank if s.status == "member" and s.exit is None]
-
-    def unreported_ranks(self) -> list[int]:
-        return [seat.rank for seat in self.by_rank if seat.status == "unreported"]
-
-    def is_present(self, node: str) -> bool:
-        """Whether the node is a member, and neither lost nor has left."""
-        seat = self.by_node.get(node)
-        return seat is not None and seat.exit != "gone"
-
-    def has_succeeded(self, node: str) -> bool:
-        seat = self.by_node.get(node)
-        return seat is not None and seat.succeeded
-
-    def exit_of(self, node: str) -> MemberExit | None:
-        seat = self.by_node.get(node)
-        return seat.exit if seat is not None else None
-
-    def take(self, rank: int, node: str) -> None:
-        """Give this node the seat, whose node was not known."""
-        self.unreported -= self.by_rank[rank].status == "unreported"
-        self.by_rank[rank] = self.by_node[node] = Seat(rank, node=node)
-
-    def note_success(self, node: str) -> None:
-        seat = self.by_node[node]
-        self.succeeded += not seat.succeeded
-        seat.succeeded = True
-
-    def note_exit(self, node: str, how: MemberExit) -> None:
-        seat = self.by_node[node]
-        self.exited += seat.exit is None
-        seat.exit = how
-
-    def give_up(self, rank: int) -> None:
-        """Its node has not reported, and is not waited for any more."""
-        self.unreported -= 1
-        self.by_rank[rank].status = "absent"
-
-    def give_up_all(self) -> None:
-        for rank in self.unreported_ranks():
-            self.give_up(rank)
-
-    def roll(self) -> int:
-        """The set of members, as one number; 0 if not known."""
-        if self.known_roll is None and len(self.by_node) == len(self.by_rank):
-            self.known_roll = roll(self.by_node)
-        return self.known_roll or 0
-
-
-def seats_of(nodes: list[str]) -> Seats:
-    """The seats of a round that is formed here: these nodes, by group rank."""
-    seats = [Seat(rank, node=node) for rank, node in enumerate(nodes)]
-    return Seats(seats, {seat.node: seat for seat in seats})
-
-
-def inherited_seats(written: Ledger) -> Seats:
-    """The seats of a round that another coordinator formed, before any node has reported."""
-    seats = [Seat(rank, "unreported") for rank in range(written.size)]
-    for rank in written.done:
-        seats[rank].status = "finished"
-    return Seats(seats, {}, len(seats) - len(written.done), known_roll=written.roll or None)
 
 
 # A round.
@@ -299,7 +170,7 @@ class Round(Struct):
     announced: bool = False
     """It was written down, and its members are told."""
     version: int = 0
-    """The version with which it is announced once written; 0 while not known yet."""
+    """The version of the ledger with which it is announced, once that is written."""
     assignments: dict[str, Assignment] = field(default_factory=dict)
     """The assignment of each member; empty if another coordinator announced the round."""
     note: str = ""
@@ -426,12 +297,13 @@ def advance(state: CoordinatorState, now: float) -> Effects:
     current = group.round
     if current is None:
         if group.closing is not None:
-            return state.close(group.closing)
+            state.close(group.closing)
+            return []
         if state.config.max_nodes == 1 and not state.ready:
             return []  # The only node is still getting ready.
         return _form(state, now)
     if not current.is_running:
-        return []
+        return let_out(state, now)
     cause = _cause_to_end(state, current, now)
     if cause is not None:
         effects = _end_in_order(state, current, cause, now)
@@ -445,25 +317,28 @@ def _form(state: CoordinatorState, now: float) -> Effects:
     group = state.group
     candidates, wait_until = seating.count_candidates(state, now)
     _note_candidates(state, candidates, now)
-    decision = rounds.decide(_view(state, candidates), now)
+    decision = forming.decide(_view(state, candidates), now)
     state.deadlines.pop("form", None)
     if wait_until is not None:
         state.deadlines["form"] = wait_until
     match decision:
-        case rounds.Form():
+        case forming.Form():
             return _prepare(state, now)
-        case rounds.WaitLonger():
+        case forming.WaitLonger():
             if decision.wake_at is not None:
                 state.deadlines["form"] = min(decision.wake_at, wait_until or decision.wake_at)
             short = candidates < state.min_nodes and now >= group.wait.not_before
             missing = seating.missing_ranks(state, now) if short else ""
+            paused = seating.paused_names(state, now) if short else []
             within_s = 0.0 if decision.wake_at is None else decision.wake_at - now
             reason = ": ".join(filter(None, (decision.reason, missing)))
+            reason += sentences.paused(paused) if paused else ""
             return _explain_wait(state, reason, within_s, now)
-        case rounds.Fail():
+        case forming.Fail():
             missing = seating.missing_ranks(state, now)
             reason = "; missing: ".join(filter(None, (decision.reason, missing)))
-            return state.close(_never_formed(group, reason))
+            state.close(_never_formed(group, reason))
+            return []
 
 
 def _never_formed(group: Group, reason: str) -> Outcome:
@@ -488,9 +363,9 @@ def _note_candidates(state: CoordinatorState, candidates: int, now: float) -> No
             wait.short_since = now
 
 
-def _view(state: CoordinatorState, candidates: int) -> rounds.View:
+def _view(state: CoordinatorState, candidates: int) -> forming.View:
     wait = state.group.wait
-    return rounds.View(
+    return forming.View(
         candidates=candidates,
         minimum=state.min_nodes,
         maximum=state.max_nodes,
@@ -534,6 +409,7 @@ def _prepare(state: CoordinatorState, now: float) -> Effects:
         started_at=now,
         assignments=seating.assignments(state, seated),
         note=wait.note,
+        version=state.next_version,
     )
     for name in members:
         state.members[name].round = group.round_number
@@ -623,30 +499,27 @@ def _cause_to_end(state: CoordinatorState, current: Round, now: float) -> StopCa
 def _room_for_newcomers(state: CoordinatorState, current: Round, now: float) -> StopCause | None:
     size, wait = len(current.seats), state.group.wait
     is_last = _is_the_last(state.group, current)
-    newcomers = (
-        0 if size >= state.max_nodes or is_last else seating.count_newcomers(state, current, now)
-    )
+    newcomers, until = 0, None
+    if size < state.max_nodes and not is_last:
+        newcomers, until = seating.count_newcomers(state, current, now)
+    if until is not None:
+        state.deadlines["room"] = until
     if not newcomers:
         wait.newcomer_since = None
         return None
     if wait.newcomer_since is None:
         wait.newcomer_since = now
-    decision = rounds.make_room(
-        rounds.Occupancy(
-            size=size,
-            maximum=state.max_nodes,
-            newcomers=newcomers,
-            newcomer_since=wait.newcomer_since,
-            started_at=current.started_at,
-            fruitless=state.group.budget.fruitless,
-            closing=is_last or current.missing is not None,
-            timeouts=state.config.timeouts,
-        ),
-        now,
+    if current.missing is not None:
+        return None
+    at = forming.makes_room_at(
+        wait.newcomer_since,
+        current.started_at,
+        state.config.timeouts,
+        fills=size + newcomers >= state.max_nodes,
+        fruitless=state.group.budget.fruitless,
     )
-    if isinstance(decision, rounds.WaitLonger) and decision.wake_at is not None:
-        state.deadlines["room"] = decision.wake_at
-    if not isinstance(decision, rounds.Form):
+    if now < at:
+        state.deadlines["room"] = at
         return None
     return StopCause("newcomers", sentences.joined(newcomers))
 
@@ -748,7 +621,7 @@ def succeeded(state: CoordinatorState, node: str, message: WorkersSucceeded) -> 
     current.seats.note_success(node)
     if state.succession is not None and node == state.succession.leader:
         _note_done(current, node)
-    _close_if_all_succeeded(state, current)
+    close_if_all_succeeded(state, current)
     return flatten(f.member_succeeded(state, current) for f in state.features)
 
 
@@ -842,7 +715,7 @@ def gone(
     if current is not None and node in current.seats and not current.seats.has_succeeded(node):
         is_loss = True
         _note_loss(state.group, current, node, _blame_for_end(member.name, ended))
-    lost = _without(state, node, (member.name, sentences.was_lost(reason)), now)
+    lost = _member_departed(state, node, (member.name, sentences.was_lost(reason)), now)
     is_lost = is_loss and current is not None and current.seats.exit_of(node) == "gone"
     if is_lost and current is not None and current.stop is not None:
         current.stop.lost_hosts.add(member.info.host)
@@ -866,10 +739,10 @@ def left(state: CoordinatorState, node: str, message: NodeLeft, now: float) -> E
     if member is None:
         return []
     if state.config.max_nodes == 1 and not state.members:
-        effects = state.close(_outcome_of_the_last(message, member.name))
+        state.close(_outcome_of_the_last(message, member.name))
         if message.signal is None and state.end is not None:
             state.end.unaware.add(node)  # It waits to be told how its job ended.
-        return effects
+        return []
     if message.unfit:
         return [Explain(sentences.stays_out(member.name, message.reason), member.name)]
     current = state.group.round
@@ -881,7 +754,7 @@ def left(state: CoordinatorState, node: str, message: NodeLeft, now: float) -> E
             kind = message.kind or kinds.NODE_LEFT
             found = Blame(kind, member.name, "certain", message.reason)
             _note_loss(state.group, current, node, found)
-    return _without(state, node, (member.name, sentences.has_left(message.reason)), now)
+    return _member_departed(state, node, (member.name, sentences.has_left(message.reason)), now)
 
 
 def _outcome_of_the_last(message: NodeLeft, name: str) -> Outcome:
@@ -916,8 +789,10 @@ def _ranks_of(current: Round, node: str) -> str:
     return sentences.lost_ranks(first, last)
 
 
-def _without(state: CoordinatorState, node: str, what: tuple[str, str], now: float) -> Effects:
-    """Go on without a node that is gone or has left."""
+def _member_departed(
+    state: CoordinatorState, node: str, what: tuple[str, str], now: float
+) -> Effects:
+    """A node is gone or has left: its round ends, unless it had finished there."""
     current = state.group.round
     if current is None or node not in current.seats:
         return []
@@ -944,9 +819,9 @@ def note_lost(current: Round, text: str) -> None:
 
 
 def draining(state: CoordinatorState, node: str, message: NodeDraining, now: float) -> Effects:
-    """Release a node from its round: once all have saved, if the job can do without it; else later.
+    """Note that a node wants to leave: `let_out` ends its round when it may.
 
-    One that already stops its workers waits for nothing: the other workers are told at once.
+    One that already stops its workers waits for nothing: its round ends at once.
     """
     member = state.members.get(node)
     if member is None:
@@ -960,22 +835,19 @@ def draining(state: CoordinatorState, node: str, message: NodeDraining, now: flo
         return []
     current.leaving.setdefault(node, member.drain_until)
     leaves = (member.name, sentences.is_leaving(message.reason))
-    if not current.announced:
-        return let_out(state, now)
-    if message.at_once and not current.seats.has_succeeded(node):
+    if current.announced and message.at_once and not current.seats.has_succeeded(node):
         return end_for(state, current, "drain", leaves, now)
-    effects: Effects = []
-    if message.within_s:
-        until = now + message.within_s
-        effects = flatten(f.end_coming(state, current, leaves, until, now) for f in state.features)
-    return effects + let_out(state, now)
+    if not current.announced or not message.within_s:
+        return []
+    until = now + message.within_s
+    return flatten(f.end_coming(state, current, leaves, until, now) for f in state.features)
 
 
 def let_out(state: CoordinatorState, now: float) -> Effects:
-    """End the round to release nodes that want to leave, once enough others are there to go on.
+    """End the round for nodes that want to leave: once all have saved and enough others are there
+    to go on, or when the first of them has waited long enough.
 
-    Or none at all, as when the whole job is being ended: a replacement would join no node. But not
-    during a save.
+    Where no member stays there is nothing for a replacement to join, and so nothing to wait for.
     """
     current = state.group.round
     if current is None or current.stop is not None or not current.leaving:
@@ -1058,13 +930,15 @@ def _judge(state: CoordinatorState, ended: Round, stop: Stop, now: float) -> Eff
         feature.round_judged(state, ended, cause, now)
     if group.closing is not None:
         reason = sentences.and_then(stop.cause.reason, group.closing.reason)
-        return state.close(_failed_or_lost(group, ended, reason, cause))
+        state.close(_failed_or_lost(group, ended, reason, cause))
+        return []
     if stop.cause.kind == "failure" and cause is not None and not stop.lost:
         return _charge(state, ended, cause, progressed, now)
     reason = _fruitless_for_too_long(state)
     if reason:
         reason = sentences.and_then(stop.cause.reason, reason)
-        return state.close(_failed_or_lost(group, ended, reason, cause))
+        state.close(_failed_or_lost(group, ended, reason, cause))
+        return []
     if not state.members:
         return []  # No node is left that could form another one.
     return _explain_free(stop)
@@ -1156,7 +1030,8 @@ def _charge(
     if isinstance(verdict, restarts.Restart) and _fruitless_for_too_long(state):
         verdict = restarts.GiveUp(_fruitless_for_too_long(state))
     if isinstance(verdict, restarts.GiveUp):
-        return state.close(failed_outcome(sentences.and_then(what, verdict.reason), cause))
+        state.close(failed_outcome(sentences.and_then(what, verdict.reason), cause))
+        return []
     group.wait.not_before = now + verdict.delay_s
     group.wait.reason = sentences.PAUSING if verdict.delay_s else ""
     stop = ended.stop
@@ -1194,7 +1069,7 @@ def closing_wanted(state: CoordinatorState, outcome: Outcome) -> Effects:
     return [Explain(sentences.no_further_round(cut(outcome.reason)))]
 
 
-def _close_if_all_succeeded(state: CoordinatorState, current: Round) -> None:
+def close_if_all_succeeded(state: CoordinatorState, current: Round) -> None:
     """A stopping round is judged, even if members succeed meanwhile."""
     if current.stop is None and current.have_all_succeeded:
         state.close(ALL_SUCCEEDED)
@@ -1217,230 +1092,3 @@ def failed_outcome(reason: str, cause: rootcause.Cause | None) -> Outcome:
     others = cause.also_failed + cause.victims + cause.stopped
     found = rootcause.blame(cause)
     return Outcome("failed", reason, exit_status.FAILED, cause.first, others, blame=found)
-
-
-# Takeover.
-
-
-def inherit(state: CoordinatorState, written: Ledger, until: float) -> None:
-    """Go on with the round that is written down, once its members have reported."""
-    group = state.group
-    group.round_number = max(group.round_number, written.round)
-    group.wait.reason = ""
-    group.round = Round(
-        written.round,
-        written.instance,
-        inherited_seats(written),
-        started_at=until,
-        announced=True,
-        missing=MissingReports(until, written.held),
-        done=set(written.done),
-        restart=written.restart,
-    )
-    state.deadlines["missing"] = until
-
-
-def begin_without(state: CoordinatorState, node: str, rank: int, now: float) -> None:
-    """The node of the earlier coordinator, which held that seat, is dead."""
-    current = state.group.round
-    if current is None or rank >= len(current.seats):
-        return
-    if current.seats.by_rank[rank].status != "unreported":
-        return
-    current.seats.take(rank, node)
-    end(state, current, StopCause("loss", sentences.leader_gone(host_of(node))), now)
-    assert current.stop is not None, "a member is dead, and the round goes on"
-    gone_at = state.deadlines["departed"] = now + state.config.leases.tether_s
-    current.stop.departed = DepartedLeader(node, gone_at)
-
-
-def take_report(
-    state: CoordinatorState, node: str, report: RoundReport | None, now: float
-) -> Effects:
-    """Reconcile a node's report on its round with what is known of it."""
-    member, current = state.members[node], state.group.round
-    if current is not None and report is not None and _is_about(current, report):
-        if report.group_rank < report.group_size == len(current.seats):
-            _take_seat(current, report, node)
-        if current.seats.is_present(node):
-            effects = reported(state, current, node, report, now)
-            return effects + _note_report(state, current, report, now)
-    elif current is not None and current.seats.is_present(node):
-        member.round = current.number
-        return _offer_again(state, current, node)
-    if report is None or report.condition == "stopped":
-        member.round = 0
-        return []
-    member.round = report.round
-    return [Tell(node, StopRound(report.round, sentences.ROUND_OVER))]
-
-
-def _is_about(current: Round, report: RoundReport) -> bool:
-    """Whether the node is in the present round. Another instance may have one of that number."""
-    known = report.instance and current.instance
-    same = not known or report.instance == current.instance
-    return current.announced and same and report.round == current.number
-
-
-def _take_seat(current: Round, report: RoundReport, node: str) -> None:
-    """A node reports that it is a member, and its seat. One that had finished before has its seat
-    only if it has not stopped since."""
-    seats, rank = current.seats, report.group_rank
-    if node in seats:
-        return
-    status = seats.by_rank[rank].status
-    if status == "unreported":
-        seats.take(rank, node)
-    elif status == "finished" and report.condition == "succeeded":
-        seats.take(rank, node)
-        current.done.discard(rank)
-
-
-def _offer_again(state: CoordinatorState, current: Round, node: str) -> Effects:
-    """It has not heard of the round that it is a member of: the message was lost."""
-    if current.stop is not None:
-        current.seats.note_exit(node, "idle")
-        state.members[node].round = 0
-    elif current.announced and node in current.assignments:
-        return [Tell(node, announcement(current, node))]
-    return []
-
-
-def _note_report(
-    state: CoordinatorState, current: Round, report: RoundReport, now: float
-) -> Effects:
-    """A member has reported. When all have, and all still run, the round goes on."""
-    missing = current.missing
-    if missing is None:
-        return []
-    # A succeeded member is not needed for a hold, and so ends none by leaving.
-    if not missing.reported and report.condition != "succeeded":
-        _note_first_report(state, missing, now)
-    if current.seats.unreported:
-        return []
-    finish_takeover(current, now)
-    if current.stop is not None:
-        return []
-    number, size = current.number, len(current.seats)
-    return [Explain(sentences.all_reported(number, size, bool(current.done)))]
-
-
-def _note_first_report(state: CoordinatorState, missing: MissingReports, now: float) -> None:
-    """A coordinator that holds the leases without its register needs all members for that.
-
-    This one has left it, so it can have renewed the others' for `suspect_s` more at most.
-    """
-    missing.reported = True
-    leases = state.config.leases
-    until = now + leases.suspect_s * (1 + leases.drift) + leases.gone_after_s
-    missing.until = state.deadlines["missing"] = min(missing.until, until)
-
-
-def finish_takeover(current: Round, now: float) -> None:
-    """All have reported, or must be gone: no earlier coordinator holds a lease."""
-    current.missing = None
-    current.started_at = now
-
-
-def check_takeover(state: CoordinatorState, now: float) -> Effects:
-    """Whether a round that was taken over is over without more reports."""
-    current = state.group.round
-    if current is None:
-        return []
-    _bury_leader(state, current, now)
-    if current.missing is None:
-        return []
-    _close_if_all_succeeded(state, current)
-    effects = _explain_takeover(state, current, now)
-    return effects + _end_if_never_run(state, current, now)
-
-
-def _bury_leader(state: CoordinatorState, current: Round, now: float) -> None:
-    """The member that died with the last coordinator is gone, once all of its processes must be."""
-    stop = current.stop
-    departed = stop.departed if stop is not None else None
-    if stop is None or departed is None or now < departed.gone_at:
-        return
-    if current.seats.exit_of(departed.node) is not None:
-        return
-    state.deadlines.pop("departed", None)
-    current.seats.note_exit(departed.node, "gone")
-    stop.lost_hosts.add(host_of(departed.node))
-    note_lost(current, sentences.leader_gone(host_of(departed.node)))
-
-
-def _explain_takeover(state: CoordinatorState, current: Round, now: float) -> Effects:
-    unheard, missing = current.seats.unreported, current.missing
-    if now < state.deadlines.get("awaited", now + 1) or missing is None or not unheard:
-        return []
-    del state.deadlines["awaited"]
-    within_s = missing.until - now
-    reason = sentences.awaiting_reports(current.number, unheard, within_s)
-    state.group.wait.reason = reason
-    return [Explain(reason, topic="waiting", within_s=within_s)]
-
-
-def give_up_missing(state: CoordinatorState, now: float) -> Effects:
-    """Members that have not reported by now must be gone."""
-    current = state.group.round
-    if current is None or current.missing is None or not current.seats.unreported:
-        return []
-    missing = current.seats.unreported_ranks()
-    nodes = "1 node" if len(missing) == 1 else f"{len(missing)} nodes"
-    reason = sentences.not_reported(nodes, current.number)
-    effects = end(state, current, StopCause("loss", reason), now)
-    current.seats.give_up_all()
-    current.missing = None
-    note_lost(current, sentences.not_reported(f"node {missing[0] + 1}", current.number))
-    return effects
-
-
-def _end_if_never_run(state: CoordinatorState, current: Round, now: float) -> Effects:
-    seats, wanted = current.seats, current.seats.unreported
-    departed = current.stop.departed if current.stop is not None else None
-    dead = departed.node if departed is not None else ""
-    # First by number alone: thousands report, one after the other.
-    without_seat = len(state.members) - len(seats.by_node) + (departed is not None)
-    if current.done or not wanted or not wanted <= without_seat <= wanted + 1:
-        return []
-    members = _unaware_members(state, current, wanted)
-    if members is None:
-        return []
-    # A node without state must not come first because of a seat that it never took.
-    has_run = any(name != dead for name in seats.by_node)
-    cause = StopCause("loss", sentences.never_ran(current.number))
-    effects = end(state, current, cause, now)
-    assert current.stop is not None, "it was ended"
-    current.stop.has_run = has_run
-    # Nodes with state come first: the seats of a round that never was order the next one.
-    members.sort(key=lambda name: _by_state(state.members[name]))
-    for rank, name in zip(seats.unreported_ranks(), members, strict=True):
-        seats.take(rank, name)
-        seats.note_exit(name, "back")
-    current.missing = None
-    return effects
-
-
-def _by_state(member: Member) -> tuple[int, int, int]:
-    return (-member.last_round, member.last_rank, member.arrival)
-
-
-def _unaware_members(state: CoordinatorState, current: Round, wanted: int) -> list[str] | None:
-    """The nodes on the unreported seats, if they are here and have not heard of the round.
-
-    One more node may be here besides them; with several, telling them apart would take a search.
-    """
-    names = [
-        name
-        for name, member in state.members.items()
-        if name not in current.seats and member.last_round < current.number
-    ]
-    if current.seats.known_roll is None or not wanted <= len(names) <= wanted + 1:
-        return None  # Some of them have run it, or its members are not known.
-    others = roll(names) ^ roll(current.seats.by_node) ^ current.seats.known_roll
-    stranger = next((name for name in names if roll((name,)) == others), None)
-    if len(names) == wanted and others == 0:
-        return names
-    if len(names) > wanted and stranger is not None:
-        return [name for name in names if name != stranger]
-    return None

@@ -1,4 +1,4 @@
-"""Seating: which ready nodes can sit in a round, in which order, and with which ranks.
+"""The seats of a round: their states, and which ready nodes can sit, with which ranks.
 
 `core.policy.ranks` has the rules of seats, order and ranks; this module applies them to a job.
 
@@ -13,9 +13,13 @@ Rules
 
 from __future__ import annotations
 
+from typing import Literal
+
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from holdfast.core.policy import ranks, sentences
+from holdfast.core.protocol.document import Ledger, roll
 from holdfast.core.protocol.model import Assignment, Endpoint, NodeInfo
 
 TYPE_CHECKING = False  # As in `typing`, without its import.
@@ -26,6 +30,128 @@ if TYPE_CHECKING:
 
 CROWD = 8
 """With more ready nodes than this, what is looked up or printed at each arrival is kept short."""
+
+
+# The seats of a round.
+
+SeatStatus = Literal["member", "unreported", "finished", "absent"]
+"""*Member*: its node is known. In a round of an earlier coordinator only the number of a seat may
+be known: its node has not reported yet, had finished before, or has ended or did not report."""
+
+
+MemberExit = Literal["back", "idle", "gone"]
+"""Why a member is not waited for: no process of the round is left on it (*back*), there never was
+one (*idle*: without a lease, or because RunRound did not arrive), or it is lost or has left
+(*gone*)."""
+
+
+class Seat(Struct):
+    """One seat in a round, and the state of its node."""
+
+    rank: int
+    status: SeatStatus = "member"
+    node: str = ""
+    succeeded: bool = False
+    """All workers of its node have ended well."""
+    exit: MemberExit | None = None
+
+
+class Seats(Struct):
+    """The seats of a round by group rank, with counts of their states.
+
+    Only the methods here change a seat.
+    """
+
+    by_rank: list[Seat]
+    by_node: dict[str, Seat]
+    unreported: int = 0
+    succeeded: int = 0
+    exited: int = 0
+    suspected: set[str] = field(default_factory=set)
+    """Suspected members: kept up to date by `CoordinatorState.update_ready`."""
+    known_roll: int | None = None
+    """The set of members, as one number (`document.roll`), if known."""
+
+    def __len__(self) -> int:
+        return len(self.by_rank)
+
+    def __contains__(self, node: str) -> bool:
+        return node in self.by_node
+
+    def nodes(self) -> list[str]:
+        """Known members, by group rank."""
+        return [seat.node for seat in self.by_rank if seat.status == "member"]
+
+    def present(self) -> list[str]:
+        """Known members that are neither lost nor have left."""
+        return [s.node for s in self.by_rank if s.status == "member" and s.exit != "gone"]
+
+    def awaited(self) -> list[str]:
+        """Members that may still have processes of the round."""
+        return [s.node for s in self.by_rank if s.status == "member" and s.exit is None]
+
+    def unreported_ranks(self) -> list[int]:
+        return [seat.rank for seat in self.by_rank if seat.status == "unreported"]
+
+    def is_present(self, node: str) -> bool:
+        """Whether the node is a member, and neither lost nor has left."""
+        seat = self.by_node.get(node)
+        return seat is not None and seat.exit != "gone"
+
+    def has_succeeded(self, node: str) -> bool:
+        seat = self.by_node.get(node)
+        return seat is not None and seat.succeeded
+
+    def exit_of(self, node: str) -> MemberExit | None:
+        seat = self.by_node.get(node)
+        return seat.exit if seat is not None else None
+
+    def take(self, rank: int, node: str) -> None:
+        """Give this node the seat, whose node was not known."""
+        self.unreported -= self.by_rank[rank].status == "unreported"
+        self.by_rank[rank] = self.by_node[node] = Seat(rank, node=node)
+
+    def note_success(self, node: str) -> None:
+        seat = self.by_node[node]
+        self.succeeded += not seat.succeeded
+        seat.succeeded = True
+
+    def note_exit(self, node: str, how: MemberExit) -> None:
+        seat = self.by_node[node]
+        self.exited += seat.exit is None
+        seat.exit = how
+
+    def give_up(self, rank: int) -> None:
+        """Its node has not reported, and is not waited for any more."""
+        self.unreported -= 1
+        self.by_rank[rank].status = "absent"
+
+    def give_up_all(self) -> None:
+        for rank in self.unreported_ranks():
+            self.give_up(rank)
+
+    def roll(self) -> int:
+        """The set of members, as one number; 0 if not known."""
+        if self.known_roll is None and len(self.by_node) == len(self.by_rank):
+            self.known_roll = roll(self.by_node)
+        return self.known_roll or 0
+
+
+def seats_of(nodes: list[str]) -> Seats:
+    """The seats of a round that is formed here: these nodes, by group rank."""
+    seats = [Seat(rank, node=node) for rank, node in enumerate(nodes)]
+    return Seats(seats, {seat.node: seat for seat in seats})
+
+
+def inherited_seats(written: Ledger) -> Seats:
+    """The seats of a round that another coordinator formed, before any node has reported."""
+    seats = [Seat(rank, "unreported") for rank in range(written.size)]
+    for rank in written.done:
+        seats[rank].status = "finished"
+    return Seats(seats, {}, len(seats) - len(written.done), known_roll=written.roll or None)
+
+
+# Who can sit.
 
 
 def count_candidates(state: CoordinatorState, now: float) -> tuple[int, float | None]:
@@ -52,17 +178,24 @@ def candidates(state: CoordinatorState, now: float) -> list[str]:
     return nodes
 
 
-def count_newcomers(state: CoordinatorState, current: Round, now: float) -> int:
-    """How many nodes wait for which there would be a seat, without those that sit out."""
-    waiting = list(state.ready)
+def count_newcomers(
+    state: CoordinatorState, current: Round, now: float
+) -> tuple[int, float | None]:
+    """How many nodes wait for which there would be a seat, without those that sit out, and when
+    the first of these may come back."""
     absent = _absent(state, now)
-    if absent:
-        waiting = [name for name in waiting if name not in absent]
-        state.deadlines["room"] = _next_return(absent, now)
+    waiting = [name for name in state.ready if name not in absent]
+    until = _next_return(absent, now) if absent else None
     if not waiting or len(state.roles) < 2:
-        return len(waiting)
+        return len(waiting), until
     present = [name for name in current.seats.nodes() if name in state.members]
-    return len(select(state, [*present, *waiting])) - len(present)
+    return len(select(state, [*present, *waiting])) - len(present), until
+
+
+def paused_names(state: CoordinatorState, now: float) -> list[str]:
+    """The names of ready nodes whose hosts are paused."""
+    absent = _absent(state, now)
+    return [state.name_of(node) for node, record in absent.items() if record.is_paused(now)]
 
 
 def _seats_for(state: CoordinatorState, nodes: list[str]) -> int:
@@ -102,9 +235,10 @@ def _arrived(state: CoordinatorState, nodes: list[str]) -> list[NodeInfo]:
 
 
 def _by_age_of_state(state: CoordinatorState) -> tuple[str, ...]:
-    """Nodes with state, the newest and oldest first: former members, then those that ran before.
+    """Nodes whose workers have state: members of the last round, then those of earlier rounds, the
+    latest first, each in the order of their ranks.
 
-    A coordinator that took over between two rounds knows former members only by their reports.
+    A coordinator that took over between two rounds knows the last members only by their reports.
     """
     former = set(state.group.former)
     others = [

@@ -36,8 +36,8 @@ from holdfast.core.policy.liveness_locks import (
     Evidence,
     LockOrigin,
     LockRecord,
+    LockVerdict,
     RecordedSeat,
-    Verdict,
     ended_member,
     judge,
 )
@@ -63,7 +63,7 @@ class Found(Struct, frozen=True):
 
     file: str
     note: LockRecord
-    verdict: Verdict
+    verdict: LockVerdict
 
 
 class OwnLock:

@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 from holdfast.core.protocol.document import Ledger, roll
-from holdfast.core.rounds import (
-    MissingReports,
-    Round,
-    Stop,
-    StopCause,
-    inherited_seats,
-    seats_of,
-)
+from holdfast.core.rounds import MissingReports, Round, Stop, StopCause
+from holdfast.core.seating import inherited_seats, seats_of
 
 CAUSE = StopCause("failure", "rank 0 failed")
 

@@ -138,7 +138,6 @@ ROUNDS = [
         sentences.too_few_came(1, 2, 600.0),
         "only 1 of at least 2 nodes came within 600 s (--join-timeout)",
     ),
-    (sentences.newcomers_wait(1), "1 node more will be taken in"),
     (sentences.may_be_lost("b", "it is silent"), "b may be lost: it is silent"),
     (sentences.stays_out("b", "no GPU"), "b stays out: no GPU"),
     (sentences.out_of_reach(2, 4), "2 of 4 nodes of the round are out of reach"),
@@ -383,6 +382,12 @@ QUARANTINE = [
         needed_all_the_same("b", failed_there(3), 1, 2),
         "b takes part although 3 rounds in a row failed there: the job needs at least 1 node",
     ),
+    (
+        sentences.paused_here(1.6, 2),
+        "this host is paused for another 2 s: 2 rounds lost a node of this host; standing by",
+    ),
+    (sentences.paused_here(5.0, 0), "this host is paused for another 5 s; standing by"),
+    (sentences.paused(["b", "c"]), "; paused: b, c"),
     (not_the_host("b", "a"), "b is not quarantined any more: the same failure came on a"),
 ]
 

@@ -113,7 +113,8 @@ def test_recursion_goes_a_little_less_deep(runs) -> None:
 
 def test_numbers_that_were_taken_when_the_zygote_was_made_stay(runs) -> None:
     assert seen(runs, "cold", "thread") == [True, True]
-    assert seen(runs, "warm", "thread") == [False, False]
+    renews = sys.version_info >= (3, 14)  # Python itself, in a fork.
+    assert seen(runs, "warm", "thread") == [renews, renews]
 
 
 def test_what_was_preloaded_is_frozen(runs) -> None:

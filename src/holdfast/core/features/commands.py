@@ -52,7 +52,8 @@ class Commands(CoordinatorFeature):
             return []  # It was true a moment ago.
         if event.command == "stop":
             status = exit_status.BY_SIGNAL + signal.SIGTERM
-            return state.close(Outcome("interrupted", f"stopped by {event.by}", status))
+            state.close(Outcome("interrupted", f"stopped by {event.by}", status))
+            return []
         if event.limits is not None:
             return _scale(state, event.limits, now)
         current = state.group.round

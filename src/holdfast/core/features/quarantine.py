@@ -20,7 +20,7 @@ from holdfast.core.membership import HostRecord
 from holdfast.core.policy import quarantine as policy
 from holdfast.core.policy import restarts, sentences
 from holdfast.core.policy import root_cause as rootcause
-from holdfast.core.protocol.document import HOSTS_KEPT, Ledger, roll
+from holdfast.core.protocol.document import Ledger, roll
 from holdfast.core.protocol.model import NodeInfo
 from holdfast.core.protocol.naming import host_of
 from holdfast.core.rounds import Round
@@ -39,6 +39,9 @@ class HostQuarantine(CoordinatorFeature):
             wake_at_next_end(state, now)
 
     def refusal(self, state: CoordinatorState, node: str, now: float) -> str:
+        known = state.record_of(node)
+        if known is not None and known.is_paused(now):
+            return sentences.paused_here(known.paused_until - now, known.losses)
         record = record_of(state, node, out(state, now))
         if record is None:
             return ""
@@ -76,12 +79,13 @@ class HostQuarantine(CoordinatorFeature):
     def _count_losses(self, state: CoordinatorState, ended: Round, now: float) -> None:
         """Count the lost hosts, or forget earlier losses if the job has made progress."""
         if state.group.budget.fruitless == 0:
-            state.hosts = {n: policy.progressed(record) for n, record in state.hosts.items()}
+            state.hosts = {n: replace(record, losses=0) for n, record in state.hosts.items()}
             return
         for host in ended.stop.lost_hosts if ended.stop is not None else ():
             number = number_of(host)
             before = state.hosts.get(number, HostRecord(host))
-            state.hosts[number] = policy.lost(state.config.restarts, before, now)
+            record = state.hosts[number] = replace(before, losses=before.losses + 1)
+            state.pause(host, now + policy.pause_s(state.config.restarts, record.losses))
 
     def _blame(
         self, state: CoordinatorState, ended: Round, cause: rootcause.Cause | None, now: float
@@ -126,12 +130,10 @@ def _hosts_of(state: CoordinatorState, cause: rootcause.Cause | None) -> dict[st
 
 
 def _forget(state: CoordinatorState, now: float) -> None:
-    """Expire old records of hosts, and keep no more than the ledger can hold."""
+    """Expire old records of hosts."""
     rules = state.config.quarantine
     known = {n: policy.remembered(rules, record, now) for n, record in state.hosts.items()}
-    kept = [n for n, record in known.items() if not policy.is_forgotten(record, now)]
-    kept.sort(key=lambda n: max(known[n].until, known[n].paused_until), reverse=True)
-    state.hosts = {number: known[number] for number in kept[:HOSTS_KEPT]}
+    state.hosts = {n: r for n, r in known.items() if not policy.is_forgotten(r, now)}
     wake_at_next_end(state, now)
 
 

@@ -16,8 +16,9 @@ Rules
    row of rounds, too.
 6. A job never waits for nodes because of this: where too few would be left, those whose quarantine
    ends soonest take part (`core.seating` does that, and `core.features.quarantine` says so).
-7. A host pauses after each loss of a node on it but the first, until the job makes progress: a loss
-   costs no restart, so nothing else slows down a host that comes and dies. The job waits for it.
+7. A host pauses after each loss of a node on it but the first, longer each time: a loss costs no
+   restart, so nothing else slows down a host that comes and dies. The job waits for it. Losses are
+   forgotten when the job makes progress.
 
 The intuition: a bad machine (a card that falls off the bus, a full disk) takes one restart after
 the other, and the budget is the whole job's. If failures struck by chance, three in a row on one
@@ -93,19 +94,14 @@ def remembered(policy: Quarantine, record: HostRecord, now: float) -> HostRecord
     return replace(record, failures=0, quarantines=quarantines, told=False)
 
 
-def lost(policy: RestartPolicy, record: HostRecord, now: float) -> HostRecord:
-    """One more round has lost a node on this host (rule 7)."""
-    losses = record.losses + 1
-    if losses == 1:
-        return replace(record, losses=losses)
-    pause_s = policy.backoff_first_s * 2.0 ** min(losses - 2, DOUBLINGS_MOST)
-    return replace(record, losses=losses, paused_until=now + min(pause_s, policy.backoff_max_s))
-
-
-def progressed(record: HostRecord) -> HostRecord:
-    """The job has made progress since (rule 7)."""
-    return replace(record, losses=0, paused_until=0.0)
+def pause_s(policy: RestartPolicy, losses: int) -> float:
+    """How long a host pauses after so many losses (rule 7)."""
+    if losses <= 1:
+        return 0.0
+    doubled_s = policy.backoff_first_s * 2.0 ** min(losses - 2, DOUBLINGS_MOST)
+    return min(doubled_s, policy.backoff_max_s)
 
 
 def is_forgotten(record: HostRecord, now: float) -> bool:
-    return not (record.failures or record.quarantines or record.losses or record.is_out(now))
+    counts = record.failures or record.quarantines or record.losses
+    return not (counts or record.is_out(now) or record.is_paused(now))

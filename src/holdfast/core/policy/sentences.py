@@ -109,10 +109,6 @@ def too_few_came(candidates: int, least: int, within_s: float) -> str:
     return f"{have} came within {within_s:g} s (--join-timeout)"
 
 
-def newcomers_wait(newcomers: int) -> str:
-    return f"{_count(newcomers, 'node')} more will be taken in"
-
-
 def was_lost(reason: str) -> str:
     return f"was lost: {reason}"
 
@@ -501,6 +497,17 @@ def quarantined_here(left_s: float, why: str, after: int) -> str:
     """To a node of the host."""
     policy = f"--quarantine-after {after}"
     return f"this node is quarantined for another {_left(left_s)}: {why} ({policy}); standing by"
+
+
+def paused_here(left_s: float, losses: int) -> str:
+    """To a node whose host is paused, by its losses or for another reason."""
+    why = f": {losses} rounds lost a node of this host" if losses else ""
+    return f"this host is paused for another {_left(left_s)}{why}; standing by"
+
+
+def paused(nodes: Sequence[str]) -> str:
+    """Follows what a job waits for."""
+    return f"; paused: {', '.join(nodes)}"
 
 
 def needed_all_the_same(host: str, why: str, least: int, most: int) -> str:

@@ -440,12 +440,19 @@ class PContext(ABC):
                 self._result = result
         return self._result
 
-    def wait_for_end(self, timeout_s: float | None) -> bool:
+    def wait_for_end(
+        self, timeout_s: float | None, or_when: Callable[[], bool] = lambda: False
+    ) -> bool:
         """Wait until one has failed or all have ended, and say whether that is so.
 
-        Nothing is ended or judged by it. None: as long as it takes.
+        Nothing is ended or judged by it. None: as long as it takes. `or_when` ends the wait, too;
+        it is asked again after each `wake`.
         """
-        return self._started.wait(timeout_s)
+        return self._started.wait(timeout_s, or_when)
+
+    def wake(self) -> None:
+        """Have what else is waited for looked at again."""
+        self._started.wake()
 
     def pids(self) -> dict[int, int]:
         """The pids by local rank, also of those that have ended."""

@@ -406,9 +406,16 @@ class StartedProcesses:
             self._thread.join()
             raise self._problem
 
-    def wait(self, timeout_s: float | None) -> bool:
-        """Whether it is settled, which is waited for that long at most."""
-        return self._news.wait_for(lambda: self.settled, timeout_s)
+    def wait(self, timeout_s: float | None, or_when: Callable[[], bool] = lambda: False) -> bool:
+        """Whether it is settled, which is waited for that long at most.
+
+        `or_when` ends the wait, too; it is asked again after each `wake`.
+        """
+        self._news.wait_for(lambda: self.settled or or_when(), timeout_s)
+        return self.settled
+
+    def wake(self) -> None:
+        self._news.tell()
 
     def close(self, number: int, grace_s: float) -> None:
         """Send them a signal, give them that long, then kill all of it; returns when done."""

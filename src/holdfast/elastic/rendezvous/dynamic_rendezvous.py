@@ -24,6 +24,7 @@ import sys
 import threading
 import weakref
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -327,6 +328,11 @@ class DynamicRendezvousHandler(RendezvousHandler):
         """1 when the round is over and `next_rendezvous` is due, else 0."""
         membership = self._membership
         return int(membership is not None and membership.is_wanted)
+
+    def call_on_change(self, callback: Callable[[], None]) -> None:
+        """Have this called, in another thread, when `num_nodes_waiting` may have changed."""
+        if self._membership is not None:
+            self._membership.on_change = callback
 
     def get_run_id(self) -> str:
         return self._settings.run_id

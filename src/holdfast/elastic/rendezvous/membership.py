@@ -117,6 +117,8 @@ class SharedState:
         """Why the node is at its end, other than by an outcome."""
         self.said = ""
         """The last sentence of the node or of its coordinator."""
+        self.on_change: Callable[[], None] | None = None
+        """Called in the node's thread when any of this has changed."""
 
     def wait_for(self, holds: Callable[[], bool], timeout_s: float) -> bool:
         """Wait until that is so; whether it is."""
@@ -129,6 +131,8 @@ class SharedState:
             for name, value in news.items():
                 setattr(self, name, value)
             self.changed.notify_all()
+        if self.on_change is not None:
+            self.on_change()
 
 
 class MemberNode:

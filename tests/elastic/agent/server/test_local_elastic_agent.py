@@ -114,6 +114,43 @@ def test_an_exit_is_heard_of_before_the_interval_is_over(tmp_path: Path) -> None
     assert not one.run().is_failed()
 
 
+def test_a_change_of_the_group_is_heard_of_before_the_interval_is_over(tmp_path: Path) -> None:
+    class Telling(type(handler(library(OURS), Meeting()))):  # type: ignore[misc]
+        waiting = 0
+
+        def num_nodes_waiting(self) -> int:
+            return self.waiting
+
+        def next_rendezvous(self) -> Any:
+            self.waiting = 0
+            return super().next_rendezvous()
+
+        def call_on_change(self, callback: Callable[[], None]) -> None:
+            self.changed = callback
+
+    started, again = tmp_path / "started", tmp_path / "again"
+    command, args = python(f"""
+        import pathlib, time
+        pathlib.Path({str(started)!r}).touch()
+        while not pathlib.Path({str(again)!r}).exists():
+            time.sleep(3600)
+        """)
+
+    def change() -> None:
+        until(started.exists)
+        again.touch()
+        telling.waiting = 1
+        telling.changed()
+
+    telling = Telling()
+    spec: dict[str, Any] = {"local_world_size": 1, "monitor_interval": LONG_S}
+    one = agent(command, tmp_path, args, rdzv_handler=telling, **spec)
+    changing = threading.Thread(target=change)
+    changing.start()
+    assert not one.run().is_failed()
+    changing.join()
+
+
 def test_failures_say_what_the_worker_left(tmp_path: Path) -> None:
     one = agent(failing, tmp_path, local_world_size=1)
     result = one.run()

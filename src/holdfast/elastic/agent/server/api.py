@@ -26,6 +26,7 @@ Rules
 5. Workers, and whether the group has changed, are looked at every `monitor_interval`, sooner where
    an agent hears of its workers. A handler may have calls besides those of a `RendezvousHandler`,
    by which the other agents need not find out what became of this one; nothing depends on them:
+   `call_on_change(callback)`, by which a change of the group is heard of at once;
    `workers_succeeded()`, before the exit barrier; `workers_failed(reason)`, for good, and they are
    gone; `leave()`, a signal ended workers and agent, and the others may go on.
 """

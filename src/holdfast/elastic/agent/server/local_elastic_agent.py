@@ -3,8 +3,8 @@
 Rules
 1. Workers are started through the name `start_processes` of this module, so that replacing it
    takes effect. What it returns is `_pcontext`, and is closed once.
-2. An exit is heard of at once, since `_pcontext` can be waited for. Whether the group has changed
-   is asked at `monitor_interval`.
+2. An exit is heard of at once, since `_pcontext` can be waited for; so is a change of the group,
+   where the handler has `call_on_change`. Other handlers are asked at `monitor_interval`.
 3. Every stop has the grace of `shutdown_timeout`: for a restart, after a failure, on a signal.
 4. The watchdog runs as long as the workers do. The health endpoint is there for the whole run:
    before the first rendezvous, between two attempts and in the exit barrier.
@@ -36,6 +36,7 @@ from holdfast.elastic.agent.server.api import (
     WorkerGroup,
     WorkerSpec,
     WorkerState,
+    tell,
 )
 from holdfast.elastic.agent.server.health_check_server import (
     HealthCheckServer,
@@ -143,6 +144,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         )
         if isinstance(self._pcontext, PContext):
             self._pcontext.close_timeout = self._shutdown_timeout
+            tell(spec.rdzv_handler, "call_on_change", self._pcontext.wake)
         return dict(self._pcontext.pids())
 
     @prof
@@ -192,9 +194,15 @@ class LocalElasticAgent(SimpleElasticAgent):
             super()._await_news(timeout_s)
         elif not isinstance(context, PContext):  # Somebody else's.
             context.wait(timeout_s, timeout_s)
-        elif context.wait_for_end(timeout_s):
+        elif context.wait_for_end(timeout_s, self._is_wanted_again):
             # Not `wait`, which ends what still runs and judges: that is for `_monitor_workers`.
             self._ended_pcontext = context
+
+    def _is_wanted_again(self) -> bool:
+        handler = self._worker_group.spec.rdzv_handler
+        return callable(getattr(type(handler), "call_on_change", None)) and bool(
+            handler.num_nodes_waiting()
+        )
 
     def _still_running(self, worker_group: WorkerGroup) -> RunResult:
         failures = self._stuck(worker_group.workers)

@@ -1,4 +1,4 @@
-"""When a round forms, and when a running one makes room: the rules of `policy.rounds`, in order."""
+"""When a round forms, and when one makes room: the rules of `policy.forming`, in order."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from holdfast.core.policy.config import Timeouts
-from holdfast.core.policy.rounds import (
+from holdfast.core.policy.forming import (
     Fail,
     Form,
-    Occupancy,
     View,
     WaitLonger,
     decide,
-    make_room,
+    makes_room_at,
     min_round_s,
 )
 
@@ -173,69 +172,23 @@ def test_waking_when_asked_to_is_never_for_nothing(view: View) -> None:
 
 # --- making room --------------------------------------------------------------------------
 
-ROOM = Occupancy(
-    size=2,
-    maximum=4,
-    newcomers=1,
-    newcomer_since=NOW,
-    started_at=NOW - 60,
-    fruitless=0,
-    closing=False,
-    timeouts=TIMES,
-)
+
+def room_at(started_at: float = NOW - 60, *, fills: bool = False, fruitless: int = 0) -> float:
+    return makes_room_at(NOW, started_at, TIMES, fills=fills, fruitless=fruitless)
 
 
 def test_7_a_newcomer_ends_the_round_after_the_delay_that_others_may_use_too() -> None:
-    assert make_room(ROOM, NOW) == WaitLonger("1 node more will be taken in", NOW + 1.0)
-    assert make_room(ROOM, NOW + 1.0) == Form()
+    assert room_at() == NOW + 1.0
 
 
 def test_7_newcomers_that_fill_the_round_wait_for_nobody() -> None:
-    assert make_room(structs.replace(ROOM, newcomers=2), NOW) == Form()
+    assert room_at(fills=True) == NOW
 
 
 def test_7_a_round_lasts_its_least_time_whoever_waits() -> None:
-    young = structs.replace(ROOM, started_at=NOW)
-    assert make_room(young, NOW + 1.9) == WaitLonger("1 node more will be taken in", NOW + 2.0)
-    assert make_room(young, NOW + 2.0) == Form()
+    assert room_at(started_at=NOW) == NOW + 2.0
+    assert room_at(started_at=NOW, fills=True, fruitless=2) == NOW + 8.0
 
 
 def test_7_after_fruitless_rounds_the_least_time_grows_up_to_a_limit() -> None:
     assert [min_round_s(TIMES, n) for n in (0, 1, 2, 5, 1000)] == [2.0, 4.0, 8.0, 60.0, 60.0]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"closing": True}, {"newcomers": 0}, {"size": 4}, {"newcomer_since": None}],
-    ids=["closing", "nobody new", "full", "nobody waits"],
-)
-def test_7_some_rounds_are_not_ended_for_anybody(change: dict[str, object]) -> None:
-    assert make_room(structs.replace(ROOM, **change), NOW + 1000) is None
-
-
-occupancies = st.builds(
-    Occupancy,
-    size=st.integers(1, 5),
-    maximum=st.just(5),
-    newcomers=st.integers(0, 4),
-    newcomer_since=st.none() | st.floats(NOW - 10, NOW),
-    started_at=st.floats(NOW - 100, NOW),
-    fruitless=st.integers(0, 6),
-    closing=st.booleans(),
-    timeouts=st.just(TIMES),
-)
-
-
-@given(occupancies)
-def test_room_is_made_exactly_when_every_condition_holds(view: Occupancy) -> None:
-    wanted = view.newcomers > 0 and view.newcomer_since is not None
-    possible = wanted and not view.closing and view.size < view.maximum
-    batched = view.newcomer_since is not None and view.newcomer_since + 1.0 <= NOW
-    batched = batched or view.size + view.newcomers >= view.maximum
-    old_enough = view.started_at + min(2.0 * 2**view.fruitless, 60.0) <= NOW
-    decision = make_room(view, NOW)
-    assert (decision is None) == (not possible)
-    assert isinstance(decision, Form) == (possible and batched and old_enough)
-    if isinstance(decision, WaitLonger):
-        assert decision.wake_at is not None
-        assert isinstance(make_room(view, decision.wake_at), Form)

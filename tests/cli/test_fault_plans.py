@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from holdfast.core.policy.fault_schedule import FaultRate, plan_faults
+from holdfast.cli.chaos import FaultRate, plan_faults
 
 KILLS = FaultRate("kill worker", 30.0)
 PAUSES = FaultRate("pause worker", 100.0, 5.0)

@@ -4,7 +4,7 @@ Rules for forming, in this order
 1. A job that is over forms nothing. The coordinator ensures that: it does not ask.
 2. No round forms while a member of the previous one is neither back nor gone: every process
    of the old round must be dead before one of the new round starts, and the seat of a slow
-   survivor is its own. The coordinator does not ask before (`coordinator.ending`).
+   survivor is its own. The coordinator does not ask before (`core.rounds.advance`).
 3. After a failure the restart policy may require a pause; nothing forms before it is over.
 4. As many candidates as the job may have: form at once. The surplus stands by.
 5. Fewer than it needs: wait, and say for how many more. The wait counts from the moment the
@@ -17,7 +17,7 @@ Rules for making room
    newcomer came (so that many who come together cost one restart) or as soon as they fill it,
    never before the round has lasted `min_round`, and never once a member has succeeded.
 
-`decide` and `make_room` return what to do *and the reason*, so that every wait can be explained.
+`decide` returns what to do *and the reason*, so that every wait can be explained.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class View(Struct, frozen=True):
 
 
 class Form(Struct, frozen=True):
-    """Now: form the round, or end the running one for newcomers."""
+    """Form the round now."""
 
 
 class WaitLonger(Struct, frozen=True):
@@ -86,34 +86,16 @@ def _too_few(view: View, now: float) -> WaitLonger | Fail:
     return WaitLonger(sentences.too_few_yet(view.candidates, view.minimum, within_s), fails_at)
 
 
-class Occupancy(Struct, frozen=True):
-    """The inputs of the decision to make room."""
+def makes_room_at(
+    newcomer_since: float, started_at: float, timeouts: Timeouts, *, fills: bool, fruitless: int
+) -> float:
+    """When a running round ends for newcomers that wait (rule 7).
 
-    size: int
-    maximum: int
-    newcomers: int
-    newcomer_since: float | None
-    started_at: float
-    fruitless: int
-    """How many rounds before this one ended without progress."""
-    closing: bool
-    timeouts: Timeouts
-
-
-def make_room(view: Occupancy, now: float) -> Form | WaitLonger | None:
-    """Whether the running round ends for newcomers: now (`Form`), later (`WaitLonger`), or not."""
-    if view.closing or not view.newcomers or view.size >= view.maximum:
-        return None
-    if view.newcomer_since is None:
-        return None
-    wait_s = min_round_s(view.timeouts, view.fruitless)
-    # No other node could be taken in: there is nothing to wait for.
-    is_full = view.size + view.newcomers >= view.maximum
-    delay_s = 0.0 if is_full else view.timeouts.scale_up_delay_s
-    at = max(view.newcomer_since + delay_s, view.started_at + wait_s)
-    if now < at:
-        return WaitLonger(sentences.newcomers_wait(view.newcomers), at)
-    return Form()
+    They fill it if no other node could be taken in: then there is nothing to wait for.
+    `fruitless` rounds before this one ended without progress.
+    """
+    delay_s = 0.0 if fills else timeouts.scale_up_delay_s
+    return max(newcomer_since + delay_s, started_at + min_round_s(timeouts, fruitless))
 
 
 def min_round_s(timeouts: Timeouts, fruitless: int) -> float:
