@@ -29,8 +29,10 @@ from holdfast.processes.lock_files import (
 )
 
 SEAT = RecordedSeat(5, 3, 1)
-HOLD = "import sys; sys.stdin.read()"
+HOLD = "import sys; print(flush=True); sys.stdin.read()"
 DEADLINE_S = 60.0
+MARK = f"@holdfast-1-{os.urandom(4).hex()}"
+"""Of this process's tests alone: others may run beside them."""
 
 
 def record(job: str = "job", node: str = "here-1", marker: str = "") -> LockRecord:
@@ -67,14 +69,19 @@ class Holder:
         self._process = subprocess.Popen(
             [sys.executable, "-c", HOLD],
             stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             pass_fds=descriptors,
             start_new_session=True,
             env={**os.environ, **(env or {})},
         )
+        assert self._process.stdout is not None
+        self._process.stdout.readline()  # Before that its environment may not be shown.
 
     def end(self) -> None:
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.close()
+        self._process.stdout.close()
         self._process.wait(DEADLINE_S)
 
 
@@ -90,8 +97,8 @@ def test_a_node_has_ended_when_the_last_that_held_its_lock_file_has(own: OwnLock
 def test_a_process_that_let_go_of_all_descriptors_is_known_by_its_environment(
     folder: Path,
 ) -> None:
-    made = OwnLock(folder, record(marker="@holdfast-1-ab"))
-    holder = Holder(env={MARKER: "@holdfast-1-ab"})
+    made = OwnLock(folder, record(marker=MARK))
+    holder = Holder(env={MARKER: MARK})
     let_go(made)
     assert verdicts(folder) == ["may run"]
     holder.end()
@@ -99,16 +106,16 @@ def test_a_process_that_let_go_of_all_descriptors_is_known_by_its_environment(
 
 
 def test_a_longer_marker_is_another_one(folder: Path) -> None:
-    made = OwnLock(folder, record(marker="@holdfast-1-ab"))
-    holder = Holder(env={MARKER: "@holdfast-1-abc"})
+    made = OwnLock(folder, record(marker=MARK))
+    holder = Holder(env={MARKER: f"{MARK}c"})
     let_go(made)
     assert verdicts(folder) == ["ended"]
     holder.end()
 
 
 def test_the_end_of_what_may_run_is_waited_for(folder: Path) -> None:
-    made = OwnLock(folder, record(marker="@holdfast-1-ab"))
-    holders = Holder(made.descriptor), Holder(env={MARKER: "@holdfast-1-ab"})
+    made = OwnLock(folder, record(marker=MARK))
+    holders = Holder(made.descriptor), Holder(env={MARKER: MARK})
     let_go(made)
     found = []
     waiting = threading.Thread(
