@@ -91,9 +91,7 @@ class Stage:
         places = [place_by_options(output, directory, local_rank, number) for number in (1, 2)]
         plans = [plan_stream(place, output, identity, n) for n, place in enumerate(places, 1)]
         recent = RecentOutput(self.loop)
-        surroundings = StreamContext(
-            self.console, self.loop, filters or {}, object(), recent=recent
-        )
+        surroundings = StreamContext(self.console, self.loop, filters or {}, recent=recent)
         streams = open_planned(plans[0], plans[1], surroundings)
         if pid is not None:
             streams.set_pid(pid)

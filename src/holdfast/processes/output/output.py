@@ -147,7 +147,6 @@ class PipedStream(WorkerStream):
         self._plan = plan
         self._outlet = context.console.outlet(plan.number)
         self._loop = context.loop
-        self._worker = context.worker
         self._lane = context.lane
         self._waits_for_disk = False
         self._filtered_file = context.filter_files.get(plan.number)
@@ -259,7 +258,8 @@ class PipedStream(WorkerStream):
         if self._view:
             self._view.feed(block)
         elif self._plan.to_console:
-            self._outlet.write(block, self._worker)
+            # One source: stdout and stderr of a worker mix as they would without us.
+            self._outlet.write(block, self._plan.identity)
         if (self._file or self._filter) and self._lane.congested:
             self._wait_for_disk()
 
@@ -283,8 +283,6 @@ class StreamContext(Struct, frozen=True):
     loop: Loop
     filter_files: Mapping[int, LogFile]
     """By the number of a stream, where its lines go that match a filter."""
-    worker: object
-    """The source of what is passed through: stdout and stderr mix as they would without us."""
     lane: Lane = AT_ONCE
     """Where files are written."""
     recent: RecentOutput | None = None
@@ -483,7 +481,7 @@ class RoundOutput:
         if ready.problem:
             shared.console.write(2, os.fsencode(f"holdfast: {ready.problem}\n"))
         context = StreamContext(
-            shared.console, shared.loop, self._shared_filters(), object(), shared.lane,
+            shared.console, shared.loop, self._shared_filters(), shared.lane,
             shared.recent,
         )  # fmt: skip
         _note_files(shared.recent, ready)
