@@ -48,6 +48,7 @@ from holdfast.runtime.private_folder import is_ours, private_folder
 ENDING = ".note"
 READ_BYTES = 1 << 14
 KEPT_S = 24 * 3600.0
+PAUSE_S = 0.1
 MARKER = "HOLDFAST_CHANNEL"
 """The variable that whatever a worker executes has, with a value of its node's alone."""
 LOCAL_DISKS = frozenset(
@@ -58,27 +59,27 @@ MOUNTS = "/proc/self/mounts"
 
 
 class Found(Struct, frozen=True):
-    """A note of another node of this job, and what it proves."""
+    """The lock file of another node of this job, and what it proves."""
 
     file: str
-    note: LockRecord
+    record: LockRecord
     verdict: LockVerdict
 
 
 class OwnLock:
-    """The note of this node. It has its lock as long as anybody holds `descriptor`."""
+    """The lock file of this node. It is locked as long as anybody holds `descriptor`."""
 
-    def __init__(self, folder: Path, note: LockRecord) -> None:
+    def __init__(self, folder: Path, record: LockRecord) -> None:
         """Make it. Raises `OSError`."""
         self.folder = folder
-        self.file = f"{file_prefix(note.job)}{os.urandom(8).hex()}{ENDING}"
+        self.file = f"{file_prefix(record.job)}{os.urandom(8).hex()}{ENDING}"
         part = f".{self.file}.part"
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with private_folder(folder) as opened:
             self.descriptor = os.open(part, flags, 0o600, dir_fd=opened)
             try:
                 fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self._note = replace(note, file=os.fstat(self.descriptor).st_ino)
+                self._record = replace(record, file=os.fstat(self.descriptor).st_ino)
                 self._write()
                 os.rename(part, self.file, src_dir_fd=opened, dst_dir_fd=opened)
             except BaseException:
@@ -89,19 +90,12 @@ class OwnLock:
 
     def put(self, seat: RecordedSeat) -> None:
         """This is its seat from now on. A disk that cannot take that has the older one, or none."""
-        self._note = replace(self._note, seat=seat)
+        self._record = replace(self._record, seat=seat)
         with contextlib.suppress(OSError):
             self._write()
-            self.secure()
-
-    def secure(self) -> None:
-        """Have it survive a power cut, after which it is what proves that all was gone."""
-        with contextlib.suppress(OSError), private_folder(self.folder) as opened:
-            os.fsync(self.descriptor)
-            os.fsync(opened)
 
     def _write(self) -> None:
-        content = msgspec.json.encode(self._note)
+        content = msgspec.json.encode(self._record)
         # Never shorter than before: blanks are no content, and it is one write.
         os.pwrite(self.descriptor, content.ljust(os.fstat(self.descriptor).st_size), 0)
 
@@ -123,7 +117,7 @@ def remove(folder: Path, files: tuple[str, ...]) -> None:
 
 
 def find_locks(folder: Path, job: str, here: LockOrigin, without: str) -> list[Found]:
-    """All notes of this job in the folder but one's own, and what each proves now."""
+    """All lock files of this job in the folder but one's own, and what each proves now."""
     found = []
     with contextlib.suppress(OSError), private_folder(folder) as opened:
         _sweep(opened)
@@ -131,20 +125,21 @@ def find_locks(folder: Path, job: str, here: LockOrigin, without: str) -> list[F
             if not file.startswith(file_prefix(job)) or not file.endswith(ENDING):
                 continue
             one = _examined(opened, file, here) if file != without else None
-            if one is not None and one.note.job == job:
+            if one is not None and one.record.job == job:
                 found.append(one)
     return found
 
 
 def wait_for(folder: Path, file: str, here: LockOrigin) -> Found | None:
-    """Wait, for ever if need be, until nothing of a note's node runs. What it proves then."""
+    """Wait, for ever if need be, until nothing of a lock file's node runs. What it proves then."""
     try:
         with private_folder(folder) as opened, _opened(opened, file) as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_SH)
-            note = _read(descriptor)
-            while note is not None and (marked := _carriers(note.marker)):
-                _wait_for_ends(marked)
-            return _examined(opened, file, here)
+            found = _examined(opened, file, here)
+            while found is not None and found.verdict == "may run":
+                time.sleep(PAUSE_S)  # Nobody holds the lock, but some process has the marker.
+                found = _examined(opened, file, here)
+            return found
     except OSError:
         return None  # Somebody has removed it.
 
@@ -153,12 +148,12 @@ def _examined(folder: int, file: str, here: LockOrigin) -> Found | None:
     try:
         with _opened(folder, file) as descriptor:
             is_locked = not _shares(descriptor)
-            note = _read(descriptor)
-            if note is None:
+            record = _read(descriptor)
+            if record is None:
                 return None
-            marked = 0 if is_locked else len(_carriers(note.marker))
+            marked = 0 if is_locked else len(_carriers(record.marker))
             number = os.fstat(descriptor).st_ino
-            return Found(file, note, judge(note, here, Evidence(number, is_locked, marked)))
+            return Found(file, record, judge(record, here, Evidence(number, is_locked, marked)))
     except OSError:
         return None
 
@@ -221,22 +216,6 @@ def _carriers(marker: str) -> list[int]:
     return found
 
 
-def _wait_for_ends(processes: list[int]) -> None:
-    import select
-
-    for process in processes:
-        try:
-            descriptor = os.pidfd_open(process)
-        except ProcessLookupError:
-            continue
-        try:
-            poll = select.poll()
-            poll.register(descriptor, select.POLLIN)
-            poll.poll()
-        finally:
-            os.close(descriptor)
-
-
 # Where we are.
 
 
@@ -287,7 +266,7 @@ class LockKeeper:
         self._is_closed = False
 
     def open(self, job: str, node: str, marker: str, hold: Callable[[int], None]) -> None:
-        """Make the note, then look for others. `hold` gets its descriptor, and owns that."""
+        """Make the lock file, then look for others. `hold` gets its descriptor, and owns that."""
 
         def on_made(own: OwnLock | None) -> None:
             if self._is_closed:
@@ -295,12 +274,11 @@ class LockKeeper:
             if own is not None:
                 self._own = own
                 hold(os.dup(own.descriptor))
-                self._lane.do(own.secure)
                 self._lane.do(partial(self._find, own, job), self._on_found)
             self._post(LivenessLockTaken(own is not None))
 
-        note = LockRecord(job, node, LockOrigin(), 0, marker)
-        self._lane.do(lambda: (self._make(note),), lambda made: on_made(made[0]))
+        record = LockRecord(job, node, LockOrigin(), 0, marker)
+        self._lane.do(lambda: (self._make(record),), lambda made: on_made(made[0]))
 
     def put(self, effect: RecordSeat) -> None:
         """The node has this seat from now on; nothing waits for that to be written."""
@@ -311,8 +289,8 @@ class LockKeeper:
         self._lane.do(partial(own.put, seat))
         needless = tuple(
             file
-            for file, note in self._ended.items()
-            if note.seat is None or _turn(note.seat) < _turn(seat)
+            for file, record in self._ended.items()
+            if record.seat is None or _turn(record.seat) < _turn(seat)
         )
         for file in needless:
             del self._ended[file]
@@ -320,10 +298,10 @@ class LockKeeper:
             self._lane.do(partial(remove, own.folder, needless))
 
     def remove(self) -> None:
-        """Remove the notes: the job is over, and none of them will be read."""
+        """Remove the lock files: the job is over, and none of them will be read."""
         if self._own is not None:
             files = (self._own.file, *self._ended)
-            # Among what an end waits for, as it does not for notes that are kept.
+            # Among what an end waits for, as it does not for files that are kept.
             self._disk.lane("files").do(partial(remove, self._own.folder, files))
 
     def close(self) -> None:
@@ -346,18 +324,18 @@ class LockKeeper:
     def _tell(self, found: list[Found]) -> None:
         if not found or self._is_closed:
             return
-        self._ended |= {one.file: one.note for one in found}
-        members = [ended_member(one.note) for one in found]
+        self._ended |= {one.file: one.record for one in found}
+        members = [ended_member(one.record) for one in found]
         seated = tuple(one for one in members if one is not None)
-        self._post(EndedFound(tuple(one.note.node for one in found), seated))
+        self._post(EndedFound(tuple(one.record.node for one in found), seated))
 
     # Beside the loop.
 
-    def _make(self, note: LockRecord) -> OwnLock | None:
+    def _make(self, record: LockRecord) -> OwnLock | None:
         for folder in self._folders:
             try:
                 if is_local(folder):
-                    return OwnLock(folder, _placed(note))
+                    return OwnLock(folder, replace(record, where=lock_origin()))
             except OSError:
                 continue
         return None
@@ -369,10 +347,6 @@ class LockKeeper:
         found = wait_for(folder, file, lock_origin())
         if found is not None and found.verdict == "ended":
             self._disk.calls.put(self._tell, [found])
-
-
-def _placed(note: LockRecord) -> LockRecord:
-    return replace(note, where=lock_origin())
 
 
 def _turn(seat: RecordedSeat) -> tuple[int, int]:
