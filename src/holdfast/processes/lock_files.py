@@ -48,7 +48,6 @@ from holdfast.runtime.private_folder import is_ours, private_folder
 ENDING = ".note"
 READ_BYTES = 1 << 14
 KEPT_S = 24 * 3600.0
-PAUSE_S = 0.1
 MARKER = "HOLDFAST_CHANNEL"
 """The variable that whatever a worker executes has, with a value of its node's alone."""
 LOCAL_DISKS = frozenset(
@@ -93,6 +92,13 @@ class OwnLock:
         self._record = replace(self._record, seat=seat)
         with contextlib.suppress(OSError):
             self._write()
+            self.secure()
+
+    def secure(self) -> None:
+        """Have it survive a power cut, after which it is what proves that all was gone."""
+        with contextlib.suppress(OSError), private_folder(self.folder) as opened:
+            os.fsync(self.descriptor)
+            os.fsync(opened)
 
     def _write(self) -> None:
         content = msgspec.json.encode(self._record)
@@ -135,11 +141,10 @@ def wait_for(folder: Path, file: str, here: LockOrigin) -> Found | None:
     try:
         with private_folder(folder) as opened, _opened(opened, file) as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_SH)
-            found = _examined(opened, file, here)
-            while found is not None and found.verdict == "may run":
-                time.sleep(PAUSE_S)  # Nobody holds the lock, but some process has the marker.
-                found = _examined(opened, file, here)
-            return found
+            record = _read(descriptor)
+            while record is not None and (marked := _carriers(record.marker)):
+                _wait_for_ends(marked)
+            return _examined(opened, file, here)
     except OSError:
         return None  # Somebody has removed it.
 
@@ -216,6 +221,22 @@ def _carriers(marker: str) -> list[int]:
     return found
 
 
+def _wait_for_ends(processes: list[int]) -> None:
+    import select
+
+    for process in processes:
+        try:
+            descriptor = os.pidfd_open(process)
+        except ProcessLookupError:
+            continue
+        try:
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            poll.poll()
+        finally:
+            os.close(descriptor)
+
+
 # Where we are.
 
 
@@ -274,6 +295,7 @@ class LockKeeper:
             if own is not None:
                 self._own = own
                 hold(os.dup(own.descriptor))
+                self._lane.do(own.secure)
                 self._lane.do(partial(self._find, own, job), self._on_found)
             self._post(LivenessLockTaken(own is not None))
 

@@ -282,11 +282,11 @@ def output_of(folder: Path) -> LastOutput:
 def prune(parent: Path) -> None:
     """Remove the oldest runs that are too many (rule 3)."""
     runs = [each for each in parent.glob("holdfast_*") if is_own(each) and _is_ours_alone(each)]
-    measured = [(*_time_and_size(folder), folder) for folder in runs]
-    total = 0
-    for count, (_, size, folder) in enumerate(sorted(measured, reverse=True), 1):
-        total += size
-        if count == 1 or (count <= KEPT_RUNS and total <= KEPT_BYTES):
+    runs.sort(key=_changed, reverse=True)
+    size = 0
+    for count, folder in enumerate(runs, 1):
+        size += _size(folder)
+        if count == 1 or (count <= KEPT_RUNS and size <= KEPT_BYTES):
             continue
         with contextlib.suppress(OSError), _locked(folder) as is_free:
             if is_free:
@@ -321,14 +321,20 @@ def _opened(folder: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _time_and_size(folder: Path) -> tuple[float, int]:
-    """When something in it was last written to (its journal, or the record of its end), and how
-    much is there."""
-    time, size = 0.0, 0
+def _changed(folder: Path) -> float:
+    """When it was last written to: its journal, or the record of its end."""
+    times = [0.0]
     for directory, _, names in os.walk(folder):
         for path in (directory, *(os.path.join(directory, name) for name in names)):
             with contextlib.suppress(OSError):
-                status = os.lstat(path)
-                time = max(time, status.st_mtime)
-                size += status.st_size if path != directory else 0
-    return time, size
+                times.append(os.lstat(path).st_mtime)
+    return max(times)
+
+
+def _size(folder: Path) -> int:
+    size = 0
+    for directory, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                size += os.lstat(os.path.join(directory, name)).st_size
+    return size
