@@ -300,15 +300,22 @@ def test_running_out_of_descriptors_is_survived(monkeypatch: pytest.MonkeyPatch)
     serve(test)
 
 
-def test_more_than_there_is_room_for_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.runtime.descriptors.most", lambda kind: 2)
+def test_one_process_gets_its_share_of_the_room_and_others_are_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("holdfast.runtime.descriptors.most", lambda kind: 8)
 
     async def test(heard: Heard) -> None:
         with ExitStack() as stack:
             own = [stack.enter_context(heard.connect()) for _ in range(3)]
-            assert await asyncio.to_thread(own[2].recv, 1) == b""
+            assert await asyncio.to_thread(own[2].recv, 1) == b"", "a share is two of eight"
+            workers = [heard.start(f"{SAY}say({{}})\ninput()", rank) for rank in range(7)]
+            await heard.until(6)
             await send(own[0], {"n": 1})
-            assert await heard.until(1) == [(os.getpid(), {"n": 1})]
+            assert (await heard.until(7))[-1] == (os.getpid(), {"n": 1})
+            for worker in workers:
+                worker.kill()
+                worker.wait()
 
     serve(test)
 

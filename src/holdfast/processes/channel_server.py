@@ -7,8 +7,8 @@ Rules
 4. What `on_message` returns is the answer, or will give it when it is known. Nobody waits for a
    client that does not take it, and one that has gone meanwhile gets none. One whose answer carries
    a descriptor is told news from then on (`tell_news`), unless the descriptor was made for it.
-5. There is room for as many of them as the agent has descriptors for (`runtime.descriptors`); then
-   new connections are closed.
+5. There is room for as many of them as the agent has descriptors for (`runtime.descriptors`), and
+   for a share of that of one process; then new connections are closed.
 6. What a process said before its end can be had before that end is told (`take_all`): the news of
    it comes by another way, and may overtake.
 
@@ -43,6 +43,7 @@ BACKLOG = 1024
 ACCEPTED_AT_ONCE = 64
 """So that a client that connects again and again, as any user can, does not keep others out."""
 PAUSE_S = 1.0
+SHARE_OF_ONE_PROCESS = 1 / 4
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -126,14 +127,20 @@ class ChannelServer:
             self._pause = self._loop.call_later(PAUSE_S, self._listen)
             return False
         peer = peer_of(client)
-        is_full = len(self._clients) >= descriptors.most("channel")
-        if is_full or not (peer.is_of_this_user or peer.is_of_root):
+        if not (peer.is_of_this_user or peer.is_of_root) or not self._has_room_for(peer.pid):
             client.close()
             return True
         client.setblocking(False)
         self._clients[client] = peer
         self._loop.add_reader(client, self._read, client, peer)
         return True
+
+    def _has_room_for(self, pid: int) -> bool:
+        most = descriptors.most("channel")
+        if len(self._clients) < most * SHARE_OF_ONE_PROCESS:
+            return True
+        of_it = sum(one.pid == pid for one in self._clients.values())
+        return len(self._clients) < most and of_it < most * SHARE_OF_ONE_PROCESS
 
     def _read(
         self, client: socket.socket, peer: LocalPeer, packets: int = PACKETS_PER_TURN
