@@ -970,7 +970,7 @@ def signalled(state: NodeState, number: int, now: float) -> Effects:
     leaving.last_signal = LastSignal(number, now)
     if leaving.signal is not None or state.phase is Phase.CLOSING:
         if number == signal.SIGINT and state.killing is None:
-            return [Say("interrupted again: killing the workers at once"), *kill(state)]
+            return [Say(sentences.INTERRUPTED_AGAIN), *kill(state)]
         return []
     asks = asks_to_leave(state, number)
     if asks and round is not None and round.withholds_failures and _excuse(round, number):
@@ -1220,9 +1220,7 @@ def launcher_lost(state: NodeState) -> Effects:
 
 def spawner_lost(state: NodeState, reason: str, left: tuple[str, ...] = ()) -> Effects:
     if state.outcome is None:
-        text = f"the spawner on {state.name} {reason}; its workers were killed with it"
-        if left:
-            text += f", but {', '.join(left)} could not be ended"
+        text = sentences.spawner_lost(state.name, reason, left)
         from holdfast.core.policy.kinds import SPAWNER_ENDED
 
         found = Blame(SPAWNER_ENDED, state.name, "certain", cut(text))

@@ -7,6 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from holdfast.core.policy import sentences
 from holdfast.core.policy.config import RestartPolicy
 from holdfast.core.policy.restarts import (
     GiveUp,
@@ -126,29 +127,25 @@ def test_a_replay_decides_the_same(policy: RestartPolicy, failures: list[RoundFa
 
 def test_no_restarts_are_allowed_unless_asked_for() -> None:
     verdict = judge(RestartPolicy(), KILLED)
-    assert verdict == GiveUp("no restarts were allowed (--max-restarts 0)")
+    assert verdict == GiveUp(sentences.restarts_used(0))
 
 
 def test_the_budget_is_told_as_it_is_spent() -> None:
     policy = RestartPolicy(max_restarts=2, backoff_first_s=0.0)
-    assert judge(policy, KILLED).reason == "restarting (1 of 2)"
-    assert judge(policy, KILLED, KILLED).reason == "restarting (2 of 2)"
-    assert judge(policy, KILLED, KILLED, KILLED) == GiveUp(
-        "all 2 restarts were used (--max-restarts 2)"
-    )
+    assert judge(policy, KILLED).reason == sentences.restarting(0.0, 1, 2)
+    assert judge(policy, KILLED, KILLED).reason == sentences.restarting(0.0, 2, 2)
+    assert judge(policy, KILLED, KILLED, KILLED) == GiveUp(sentences.restarts_used(2))
 
 
 def test_the_only_restart_is_told_in_the_singular() -> None:
     policy = RestartPolicy(max_restarts=1, window_s=60.0)
-    assert judge(policy, KILLED, KILLED) == GiveUp(
-        "the only restart was used within 60 s (--max-restarts 1)"
-    )
+    assert judge(policy, KILLED, KILLED) == GiveUp(sentences.restarts_used(1, 60.0))
 
 
 def test_what_is_older_than_the_window_does_not_count() -> None:
     policy = RestartPolicy(max_restarts=1, window_s=100.0, backoff_first_s=0.0)
     old, recent = structs.replace(KILLED, at=0.0), structs.replace(KILLED, at=100.0)
-    assert judge(policy, old, recent) == Restart(0.0, "restarting (1 of 1 within 100 s)")
+    assert judge(policy, old, recent) == Restart(0.0, sentences.restarting(0.0, 1, 1, 100.0))
     recent = structs.replace(KILLED, at=99.9)
     assert isinstance(judge(policy, old, recent), GiveUp)
 
@@ -162,15 +159,14 @@ def test_what_is_marked_as_not_worth_a_retry_ends_the_job(
 ) -> None:
     failures[-1] = structs.replace(failures[-1], non_retryable=True)
     verdict = judge(policy, *failures)
-    assert isinstance(verdict, GiveUp)
-    assert "a restart cannot help" in verdict.reason
+    assert verdict == GiveUp(sentences.MARKED_HOPELESS)
 
 
 def test_a_listed_exit_code_ends_the_job_and_is_named() -> None:
     policy = RestartPolicy(max_restarts=5, non_retryable_exit_codes=(3, 4))
     assert isinstance(judge(policy, structs.replace(RAISED, exit_code=2)), Restart)
     verdict = judge(policy, structs.replace(RAISED, exit_code=4))
-    assert verdict == GiveUp("exit code 4 is one of --non-retryable-exit-codes")
+    assert verdict == GiveUp(sentences.not_retryable(4))
 
 
 def test_a_mark_on_an_earlier_failure_is_history() -> None:
@@ -278,17 +274,17 @@ def test_jobs_that_failed_together_do_not_come_back_together() -> None:
 def test_after_progress_a_restart_is_immediate_again() -> None:
     policy = structs.replace(NO_PAUSES, backoff_first_s=10.0)
     progressed = structs.replace(KILLED, progressed=True)
-    assert judge(policy, KILLED, KILLED, progressed).reason == f"restarting (3 of {10**9})"
+    assert judge(policy, KILLED, KILLED, progressed).reason == sentences.restarting(0.0, 3, 10**9)
     assert isinstance(judge(policy, KILLED, KILLED, progressed, KILLED), Restart)
     assert judge(policy, KILLED, KILLED, progressed, KILLED) == Restart(
-        0.0, f"restarting (4 of {10**9})"
+        0.0, sentences.restarting(0.0, 4, 10**9)
     )
 
 
 def test_where_workers_report_nothing_a_long_round_counts_as_progress() -> None:
     policy = structs.replace(NO_PAUSES, backoff_first_s=10.0, progress_after_s=60.0)
     long, short = structs.replace(KILLED, lasted_s=60.0), structs.replace(KILLED, lasted_s=59.9)
-    assert judge(policy, short, long) == Restart(0.0, f"restarting (2 of {10**9})")
+    assert judge(policy, short, long) == Restart(0.0, sentences.restarting(0.0, 2, 10**9))
     verdict = judge(policy, short, short)
     assert isinstance(verdict, Restart)
     assert verdict.delay_s > 0
@@ -300,7 +296,7 @@ def test_where_workers_report_a_long_round_without_a_step_is_no_progress() -> No
     verdict = judge(policy, standing, standing)
     assert isinstance(verdict, Restart)
     assert verdict.delay_s > 0
-    assert f"restarting in {verdict.delay_s:.1f} s" in verdict.reason
+    assert verdict.reason == sentences.restarting(verdict.delay_s, 2, 10**9)
 
 
 # --- what makes two causes the same -------------------------------------------------------
@@ -367,7 +363,7 @@ PLENTY = RestartPolicy(max_restarts=9)
 def test_a_program_that_cannot_begin_is_not_started_again() -> None:
     verdict = judge(PLENTY, MISSING)
     assert isinstance(verdict, GiveUp)
-    assert verdict.reason == "a restart would not help: a module is missing"
+    assert verdict.reason == sentences.hopeless("a module is missing")
 
 
 def test_one_witness_of_several_is_not_enough_and_the_next_round_has_another() -> None:

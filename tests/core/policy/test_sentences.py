@@ -126,6 +126,20 @@ NODES = [
     ),
     (named((1, 2)), "ranks 1, 2"),
 ]
+NODE_ENDS = [
+    (sentences.INTERRUPTED_AGAIN, "interrupted again: killing the workers at once"),
+    (
+        sentences.spawner_lost("b", "was killed", []),
+        "the spawner on b was killed; its workers were killed with it",
+    ),
+    (
+        sentences.spawner_lost("b", "was killed", ["pid 7", "pid 8"]),
+        (
+            "the spawner on b was killed; its workers were killed with it, "
+            "but pid 7, pid 8 could not be ended"
+        ),
+    ),
+]
 ROUNDS = [
     (sentences.last_call(1, 3), "1 node is enough; last call for up to 2 more"),
     (sentences.last_call(2, 3), "2 nodes are enough; last call for up to 1 more"),
@@ -183,6 +197,23 @@ ROUNDS = [
         sentences.rank_taken(0, "a"),
         "--node-rank 0 is taken by a: this node stands by until that one is gone",
     ),
+]
+RESTARTS = [
+    (sentences.MARKED_HOPELESS, "it was marked as a failure that a restart cannot help"),
+    (sentences.not_retryable(4), "exit code 4 is one of --non-retryable-exit-codes"),
+    (sentences.hopeless("a file is missing"), "a restart would not help: a file is missing"),
+    (
+        sentences.same_again(3, 2),
+        "the same failure came 3 times in a row without progress (--same-cause-limit 2)",
+    ),
+    (sentences.restarts_used(0), "no restarts were allowed (--max-restarts 0)"),
+    (
+        sentences.restarts_used(1, 60.0),
+        "the only restart was used within 60 s (--max-restarts 1)",
+    ),
+    (sentences.restarts_used(2), "all 2 restarts were used (--max-restarts 2)"),
+    (sentences.restarting(0.0, 1, 2), "restarting (1 of 2)"),
+    (sentences.restarting(1.25, 1, 2, 100.0), "restarting in 1.2 s (1 of 2 within 100 s)"),
 ]
 TAKEOVERS = [
     (sentences.taken_over("b"), "b has taken over"),
@@ -280,6 +311,11 @@ HANGS = [
         ),
     ),
     (its_stack(""), ""),
+    (sentences.first_sign_time(2.0), "the time to its first sign (--start-timeout 2)"),
+    (sentences.first_step_time(1.5), "the time to the first step (--first-step-timeout 1.5)"),
+    (sentences.run_time(60.0), "the time of the whole run (--run-timeout 60)"),
+    (sentences.scope_deadline("loading"), "the deadline of loading"),
+    (sentences.scope_timer("loading"), "the timer of loading"),
 ]
 EXITS = [
     (
@@ -395,7 +431,7 @@ QUARANTINE = [
 @pytest.mark.parametrize(
     ("sentence", "words"),
     [
-        *(*NODES, *ROUNDS, *TAKEOVERS, *HANGS, *EXITS, *SAVING, *WARM_START),
+        *(*NODES, *NODE_ENDS, *ROUNDS, *RESTARTS, *TAKEOVERS, *HANGS, *EXITS, *SAVING, *WARM_START),
         *(*OPERATORS, *QUARANTINE),
     ],
 )

@@ -28,6 +28,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from holdfast.core.policy import sentences
 from holdfast.core.policy.config import RestartPolicy
 from holdfast.core.protocol.model import Failure
 
@@ -69,22 +70,20 @@ def decide(
     """Judge the last entry of `history`, the job's failed rounds in order."""
     latest = history[-1]
     if latest.non_retryable:
-        return GiveUp("it was marked as a failure that a restart cannot help")
+        return GiveUp(sentences.MARKED_HOPELESS)
     if latest.exit_code is not None and latest.exit_code in policy.non_retryable_exit_codes:
-        return GiveUp(f"exit code {latest.exit_code} is one of --non-retryable-exit-codes")
+        return GiveUp(sentences.not_retryable(latest.exit_code))
     if _cannot_begin(policy, history):
-        return GiveUp(f"a restart would not help: {latest.hopeless}")
+        return GiveUp(sentences.hopeless(latest.hopeless))
     alike = _same_cause_in_a_row(policy, history)
     if policy.same_cause_limit and alike >= policy.same_cause_limit:
-        again = f"the same failure came {alike} times in a row without progress"
-        return GiveUp(f"{again} (--same-cause-limit {policy.same_cause_limit})")
+        return GiveUp(sentences.same_again(alike, policy.same_cause_limit))
     counted = _counted(policy, history, now)
     if counted > policy.max_restarts:
-        return GiveUp(_budget_spent(policy))
+        return GiveUp(sentences.restarts_used(policy.max_restarts, policy.window_s))
     delay_s = _delay(policy, history, job)
-    pause = f" in {delay_s:.1f} s" if delay_s else ""
-    count = f"{counted} of {policy.max_restarts}{_within(policy)}"
-    return Restart(delay_s, f"restarting{pause} ({count})")
+    words = sentences.restarting(delay_s, counted, policy.max_restarts, policy.window_s)
+    return Restart(delay_s, words)
 
 
 def forgotten(at: float) -> RoundFailure:
@@ -194,16 +193,3 @@ def _delay(policy: RestartPolicy, history: tuple[RoundFailure, ...], job: str) -
     pause_s = min(policy.backoff_first_s * 2.0 ** min(fruitless - 2, 60), policy.backoff_max_s)
     spread = zlib.crc32(f"{job}/{len(history)}".encode()) / 2**32
     return pause_s * (0.75 + 0.5 * spread)
-
-
-def _budget_spent(policy: RestartPolicy) -> str:
-    if policy.max_restarts == 0:
-        return "no restarts were allowed (--max-restarts 0)"
-    if policy.max_restarts == 1:
-        return f"the only restart was used{_within(policy)} (--max-restarts 1)"
-    limit = policy.max_restarts
-    return f"all {limit} restarts were used{_within(policy)} (--max-restarts {limit})"
-
-
-def _within(policy: RestartPolicy) -> str:
-    return "" if policy.window_s is None else f" within {policy.window_s:g} s"

@@ -57,6 +57,9 @@ def passed_on(running: int, grace_s: float, is_interrupt: bool) -> str:
     return f"; passing it on to {_count(running, 'worker')}, {grace_s:g} s of grace{again}"
 
 
+INTERRUPTED_AGAIN = "interrupted again: killing the workers at once"
+
+
 def others_wait(others: int, limit_s: float) -> str:
     """Ending one node of a job that needs all of its nodes does not end the job."""
     nodes = "the other node waits" if others == 1 else f"the other {others} nodes wait"
@@ -79,6 +82,12 @@ def left_behind(processes: Sequence[str], forbidden: Sequence[str]) -> Iterator[
     if forbidden:
         words = "belongs to another user: it could not be ended, and may still run"
         yield f"{', '.join(forbidden)} {words}; going on without it"
+
+
+def spawner_lost(host: str, reason: str, left: Sequence[str]) -> str:
+    """The end of a node; processes that are `left` could not be ended."""
+    survivors = f", but {', '.join(left)} could not be ended" if left else ""
+    return f"the spawner on {host} {reason}; its workers were killed with it{survivors}"
 
 
 # Rounds (`core.rounds`, `core.seating`).
@@ -213,6 +222,40 @@ def rank_taken(rank: int, by: str) -> str:
     return f"--node-rank {rank} is taken by {by}: this node stands by until that one is gone"
 
 
+# Restarts (`core.policy.restarts`).
+
+MARKED_HOPELESS = "it was marked as a failure that a restart cannot help"
+
+
+def not_retryable(exit_code: int) -> str:
+    return f"exit code {exit_code} is one of --non-retryable-exit-codes"
+
+
+def hopeless(why: str) -> str:
+    return f"a restart would not help: {why}"
+
+
+def same_again(times: int, limit: int) -> str:
+    again = f"the same failure came {times} times in a row without progress"
+    return f"{again} (--same-cause-limit {limit})"
+
+
+def restarts_used(most: int, window_s: float | None = None) -> str:
+    if most == 0:
+        return "no restarts were allowed (--max-restarts 0)"
+    used = "the only restart was used" if most == 1 else f"all {most} restarts were used"
+    return f"{used}{_within(window_s)} (--max-restarts {most})"
+
+
+def restarting(delay_s: float, counted: int, most: int, window_s: float | None = None) -> str:
+    pause = f" in {delay_s:.1f} s" if delay_s else ""
+    return f"restarting{pause} ({counted} of {most}{_within(window_s)})"
+
+
+def _within(window_s: float | None) -> str:
+    return "" if window_s is None else f" within {window_s:g} s"
+
+
 # Takeovers (`core.rounds`, `core.election`) and the end of the job (`core.coordinator`).
 
 REGISTER_ANSWERS = "the register answers again"
@@ -273,6 +316,7 @@ def register_unreachable(reason: str, hold_s: float | None) -> str:
 
 # Hangs (`core.features.hangs`).
 
+HANGS = "the job hangs"
 RESUMED = "the workers of this node are progressing again"
 
 
@@ -312,7 +356,7 @@ def hang_of_nodes(nodes: int, stalled_s: float, locations: str, finished: Sequen
     """All workers of several nodes stall; those of the `finished` nodes had ended well."""
     ended = f"; all workers on {', '.join(finished)} had ended with exit code 0" if finished else ""
     stalled = f"all workers on {nodes} nodes have been stalled for {stalled_s:.0f} s"
-    return f"the job hangs: {stalled}: {locations}{ended}"
+    return f"{HANGS}: {stalled}: {locations}{ended}"
 
 
 def hang_here(words: str, ended: Sequence[int], ended_s: float, file: str) -> str:
@@ -322,7 +366,7 @@ def hang_here(words: str, ended: Sequence[int], ended_s: float, file: str) -> st
         how = f"had ended with exit code 0 {ended_s:.0f} s before"
         also = f"; {named(ended)} {how}, and may be what they wait for"
     stacks = f"; their stacks: {file}" if file else ""
-    return f"the job hangs: {words}{also}{stacks}"
+    return f"{HANGS}: {words}{also}{stacks}"
 
 
 def ending_for_hang(rank: int) -> str:
@@ -341,6 +385,27 @@ def stuck(rank: int, pid: int | None, words: str) -> str:
 
 def located(file: str) -> str:
     return f"where each worker was: {file}"
+
+
+def first_sign_time(limit_s: float) -> str:
+    """A deadline, as those that follow."""
+    return f"the time to its first sign (--start-timeout {limit_s:g})"
+
+
+def first_step_time(limit_s: float) -> str:
+    return f"the time to the first step (--first-step-timeout {limit_s:g})"
+
+
+def run_time(limit_s: float) -> str:
+    return f"the time of the whole run (--run-timeout {limit_s:g})"
+
+
+def scope_deadline(scope: str) -> str:
+    return f"the deadline of {scope}"
+
+
+def scope_timer(scope: str) -> str:
+    return f"the timer of {scope}"
 
 
 def deadline_missed(deadline: str, location: str) -> str:

@@ -33,6 +33,7 @@ from holdfast.core.node_io import (
     UnexitedFound,
     WorkerStuck,
 )
+from holdfast.core.policy import sentences
 from holdfast.core.policy.config import Oversight
 from holdfast.core.protocol.bounds import LINE_MOST, clean, cut
 from holdfast.core.protocol.messages import LOCATIONS_MOST, FrameGroup
@@ -67,13 +68,13 @@ def limits_of(oversight: Oversight, run_left_s: float | None) -> list[Limit]:
     """Those that were set. `run_left_s` is what is left of the time for the whole run."""
     found = []
     if oversight.start_s is not None:
-        words = f"the time to its first sign (--start-timeout {oversight.start_s:g})"
+        words = sentences.first_sign_time(oversight.start_s)
         found.append(Limit(oversight.start_s, words, _has_said_nothing))
     if oversight.first_step_s is not None:
-        words = f"the time to the first step (--first-step-timeout {oversight.first_step_s:g})"
+        words = sentences.first_step_time(oversight.first_step_s)
         found.append(Limit(oversight.first_step_s, words, _has_made_no_step))
     if run_left_s is not None:
-        words = f"the time of the whole run (--run-timeout {oversight.run_s:g})"
+        words = sentences.run_time(oversight.run_s or 0.0)
         found.append(Limit(max(0.0, run_left_s), words, _always, is_final=True))
     return found
 
@@ -334,7 +335,7 @@ class Monitor:
             return
         scope = self._pages.expired(worker.local_rank)
         if scope:
-            self._expire(worker, f"the deadline of {scope}")
+            self._expire(worker, sentences.scope_deadline(scope))
 
     def _expire(self, worker: Watched, deadline: str, *, is_final: bool = False) -> None:
         worker.is_expired = True
@@ -394,7 +395,7 @@ class Monitor:
             return
         for worker in self._running():
             if worker.pid == pid and not worker.is_expired:
-                self._expire(worker, f"the timer of {scope}")
+                self._expire(worker, sentences.scope_timer(scope))
 
     def worker_progress(self) -> list[WorkerProgress]:
         """How far each worker that runs is, and how fast, now; in the order of their local ranks.
