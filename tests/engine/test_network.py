@@ -12,6 +12,7 @@ import pytest
 from holdfast.core.policy.config import JobConfig, Rendezvous
 from holdfast.core.protocol.document import Document, Ledger
 from holdfast.core.protocol.model import Endpoint
+from holdfast.engine import sentences
 from holdfast.engine.endpoint_host import EndpointClaim, RecordFile
 from holdfast.engine.network import Means, RealNetwork, add_network
 from holdfast.engine.ports import Ports
@@ -103,7 +104,7 @@ def test_whoever_dials_the_endpoint_reaches_the_exchange_that_is_served(world: R
     world.closing.append(exchange.close)
     claim.serve(exchange)
     assert claim.endpoint == Endpoint.parse(world.config.rendezvous.endpoint)
-    assert any("this node is the coordinator" in text for text in world.said)
+    assert any(sentences.LEADS in text for text in world.said)
     heard: list[str] = []
 
     class Line:

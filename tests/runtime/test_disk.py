@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.runtime import disk as module
+from holdfast.runtime import sentences
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import EventLoop
 
@@ -138,15 +139,15 @@ def test_a_stall_is_said_once_for_a_place_and_its_end_once(stage: Stage) -> None
         lane.do(read)
     stage.until(lambda: all(map(stage.disk.is_stalled, lanes)))
     assert sorted(stage.said) == [
-        "the disk of /logs does not answer: training goes on",
-        "the disk of /record does not answer: decisions wait",
+        sentences.disk_stalls("/logs", "training goes on"),
+        sentences.disk_stalls("/record", "decisions wait"),
     ]
     for release in releases:
         release()
     stage.until(lambda: len(stage.said) == 4)
     assert sorted(line.partition(",")[0] for line in stage.said[2:]) == [
-        "the disk of /logs answers again",
-        "the disk of /record answers again",
+        sentences.disk_answers("/logs", 0.0).partition(",")[0],
+        sentences.disk_answers("/record", 0.0).partition(",")[0],
     ]
 
 
@@ -176,8 +177,8 @@ def test_an_end_that_waits_says_for_what_and_then_what_was_lost(stage: Stage) ->
     lane.do(read, None, 5000)
     lane.do(bytes, None, 100)
     stage.loop.run_until(stage.disk.all_done())
-    assert "waiting for the disk of /logs: 5 KiB are not written yet" in "\n".join(stage.said)
-    assert stage.said[-1] == "gave up waiting for the disk of /logs: 5 KiB are lost there"
+    assert sentences.waiting_for_disk("/logs", 5100, module.PATIENCE_S) in stage.said
+    assert stage.said[-1] == sentences.gave_up_disk("/logs", 5100)
 
 
 def test_an_end_is_patient_while_anything_moves(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from holdfast.admin.server import AdminServer
+from holdfast.agent import sentences
 from holdfast.agent.console_messages import ClosingLine, ConsoleMessages, EventMessages
 from holdfast.agent.progress import JobProgress
 from holdfast.core.node_io import NodeEvent, NodeStarted, SignalReceived
@@ -52,14 +53,6 @@ CONSOLE_PATIENCE_S = 10.0
 """The wait, at the end, for a reader of our output that does not read."""
 WATCHED_AFTER_S = 60.0
 """When the agent says by what workers are watched for hangs."""
-WATCHED_BY_SIGNS = (
-    "--hang restart: hangs are noticed by steps of PyTorch's optimizers and phases;"
-    " no worker reports steps (holdfast.progress)"
-)
-NOT_WATCHED = (
-    "--hang restart: no worker reports steps (holdfast.progress) or uses an optimizer of PyTorch,"
-    " so a job that hangs is restarted only if stacks show which rank the others wait for"
-)
 JOURNAL_LAST_S = 2.0
 """The wait of a node that has failed for its journal."""
 JOURNAL_WAITING_BYTES = 32 << 20
@@ -185,10 +178,10 @@ class Agent:
         self._open_traces()
         output = self.config.output
         if self.logs.temporary is not None and (output.redirects or output.redirects_default):
-            self._messages.say(f"output of workers goes to files in {self.logs.root}")
+            self._messages.say(sentences.output_in_files(self.logs.root))
         if self.config.oversight.hang == "restart" and self._print_report:
             if self.config.program.kind == "command":
-                self._messages.say(NOT_WATCHED)
+                self._messages.say(sentences.NOT_WATCHED)
             else:
                 self._loop.call_later(WATCHED_AFTER_S, self._tell_what_is_watched)
         self.post(started)
@@ -277,7 +270,7 @@ class Agent:
         """By what a hang would be noticed."""
         watched = self.supervisor.watched_by()
         if self._engine.outcome is None and watched != "steps":
-            self._messages.say(WATCHED_BY_SIGNS if watched else NOT_WATCHED)
+            self._messages.say(sentences.WATCHED_BY_SIGNS if watched else sentences.NOT_WATCHED)
 
     def _echo(self, line: bytes) -> None:
         self.console.write(2, line)

@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 from msgspec import json
 
+from holdfast.agent import sentences
 from holdfast.agent.metrics import NodeMetrics
 from holdfast.core import health
 from holdfast.core.policy import texts
@@ -80,10 +81,9 @@ class HealthPort:
             place = Endpoint(*self._server.listen(settings.host, settings.port))
         except OSError as error:
             wanted = Endpoint(settings.host or "::", settings.port)
-            problem = f"{wanted}: {error.strerror}"
-            self._engine.say(f"no health port, and the job goes on without it: {problem}")
+            self._engine.say(sentences.no_health_port(wanted, error.strerror or str(error)))
             return
-        self._engine.say(f"health and metrics at http://{place}/")
+        self._engine.say(sentences.health_at(place))
         self._look_at_lag()
 
     def close(self) -> None:

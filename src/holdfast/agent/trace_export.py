@@ -22,6 +22,7 @@ from importlib import import_module
 from typing import Any
 
 from holdfast import __version__
+from holdfast.agent import sentences
 from holdfast.core.protocol.bounds import cut
 from holdfast.core.protocol.model import Outcome
 from holdfast.observe.journal import Journal, Step
@@ -78,7 +79,7 @@ class TraceExport:
     def say_if_given_up(self) -> None:
         """Call when the wait for the rest is over."""
         if not self._is_settled:
-            self._on_problem("not all spans could be sent before the agent ended")
+            self._on_problem(sentences.UNSENT_AT_END)
 
     def _settle(self, _: bool) -> None:
         self._is_settled = True
@@ -94,7 +95,7 @@ class TraceExport:
 
     def _on_problem(self, problem: str) -> None:
         self._is_settled = True
-        self._say(f"OpenTelemetry: {problem}; the job does without it")
+        self._say(sentences.no_traces(problem))
 
     # In the lane.
 
@@ -170,7 +171,7 @@ class TraceExport:
         where = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or os.environ.get(
             "OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318"
         )
-        return f"not all spans could be sent to {_without_secrets(where)}"
+        return sentences.spans_unsent(_without_secrets(where))
 
 
 class UnsentSpans(logging.Handler):

@@ -37,6 +37,7 @@ from holdfast.core.protocol.messages import (
     Welcomed,
 )
 from holdfast.core.protocol.naming import on_itself
+from holdfast.engine import sentences
 from holdfast.engine.ports import Exchange, RoundKeys
 from holdfast.runtime.loop import Inbox, Timers
 
@@ -158,7 +159,7 @@ class Coordinating:
             return  # Our own agent speaks to the next coordinator before it has greeted it.
         if effect.kind not in self._refused:
             self._refused.add(effect.kind)
-            self._engine.say(f"refused a node that may not be what it seems: {effect.reason}")
+            self._engine.say(sentences.refused(effect.reason))
         self._exchange.refuse(effect.node, effect.kind, effect.reason)
 
     def _tell(self, tell: Tell) -> None:

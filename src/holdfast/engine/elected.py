@@ -30,6 +30,7 @@ from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.messages import HeartbeatAnswered, ToNode, Welcomed
 from holdfast.core.protocol.model import Endpoint, Term
 from holdfast.core.protocol.naming import host_of
+from holdfast.engine import sentences
 from holdfast.engine.coordinating import Coordinating
 from holdfast.engine.link import NetworkedLink
 from holdfast.engine.ports import Closable, Network, RegisterPort
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from holdfast.engine.engine import Engine
 
 NOT_LEADING = "this node is not the coordinator"
-FOREIGN = "it contains data that Holdfast did not write"
 
 
 class Elected(NetworkedLink):
@@ -165,8 +165,7 @@ class Elected(NetworkedLink):
         if self._exchange.keys is not None:
             self._exchange.keys.open(number)  # The last leader's are lost with it.
         self._exchange.closed_because = ""
-        known = f", and goes on from round {number}" if number else ""
-        engine.say(f"this node is the coordinator, on {self._endpoint}{known}")
+        engine.say(sentences.leads(self._endpoint, number))
         self._line.close()
         self._reach_here()
         self.coordinating.begin()
@@ -190,7 +189,7 @@ class Elected(NetworkedLink):
         end = coordinating.state.end if coordinating is not None else None
         is_over = end is not None and end.is_told
         if not is_over:
-            self._engine.say(f"this node is no longer the coordinator: {effect.reason}")
+            self._engine.say(sentences.leads_no_more(effect.reason))
         if coordinating is not None:
             coordinating.close()
         self._exchange.closed_because = NOT_LEADING
@@ -279,7 +278,7 @@ def _event(reply: Reply, nonce: str = "") -> ElectionEvent:
     try:
         document = decode(reply.content) if reply.content else None
     except msgspec.DecodeError:
-        reason = FOREIGN if is_write else f"{FOREIGN}; is another program using this prefix?"
+        reason = sentences.FOREIGN if is_write else sentences.foreign_register()
         return election.RegisterUnclear(is_write, nonce, reason, refused=not is_write)
     if is_write:
         return election.RegisterWrote(reply.has_set, document, reply.token, nonce)

@@ -36,6 +36,7 @@ from holdfast.core.protocol.document import Document, Ledger
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.messages import ToNode
 from holdfast.core.protocol.model import Endpoint, Term
+from holdfast.engine import sentences
 from holdfast.engine.coordinating import Coordinating
 from holdfast.engine.link import NetworkedLink
 from holdfast.engine.ports import Claim, Exchange, Network, RecordPort
@@ -147,11 +148,9 @@ class Embedded(NetworkedLink):
         beginning = next_life(config, written, self._engine.ports.instance())
         known = beginning.ledger
         if known is not None and known.outcome is not None:
-            self._engine.say(
-                "this job has already finished; telling the nodes that have not heard of it"
-            )
+            self._engine.say(sentences.FINISHED)
         elif known is not None and known.round:
-            self._engine.say(f"going on from the record of round {known.round}")
+            self._engine.say(sentences.from_record(known.round))
         self._engine.journal.began(now, beginning)
         return beginning.state(config, now)
 
@@ -216,7 +215,7 @@ class RecordWriter:
 
     def _on_written(self, done: Callable[[], None], problem: str) -> None:
         if problem and not self._had_problem:
-            self._engine.say(f"a restarted coordinator will know less: {problem}")
+            self._engine.say(sentences.knows_less(problem))
         self._had_problem = bool(problem)
         done()
 

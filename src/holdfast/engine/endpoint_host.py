@@ -20,6 +20,7 @@ from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.document import Document
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.model import Endpoint
+from holdfast.engine import sentences
 from holdfast.engine.network import RealExchange
 from holdfast.engine.ports import Exchange
 from holdfast.registers.job_record import JobRecord
@@ -88,7 +89,8 @@ class EndpointClaim:
             self._is_here = found.is_here
             if found.is_here and found.elsewhere:
                 self._is_here = False
-                self._say(meant_elsewhere(self._endpoint, found.elsewhere))
+                elsewhere = [str(other.sockaddr[0]) for other in found.elsewhere]
+                self._say(sentences.meant_elsewhere(self._endpoint, elsewhere))
         config, has_no_tls = self._config, self._who.security.tls is None
         if self._is_here:
             self._share = take_share(
@@ -109,9 +111,7 @@ class EndpointClaim:
         assert self._share is not None, "a coordinator was opened without a claim"
         self._share.serve(self._loop, exchange, self._say)
         self._exchange = exchange
-        here = f"this node is the coordinator, on {self.endpoint}"
-        unreachable = ", which other machines cannot reach" if is_loopback(self._endpoint) else ""
-        self._say(here + unreachable)
+        self._say(sentences.leads(self.endpoint, is_loopback=is_loopback(self._endpoint)))
 
     def close(self) -> None:
         for part in (self._lookup, self._share):
@@ -120,25 +120,12 @@ class EndpointClaim:
         self._lookup = self._share = self._exchange = None
 
 
-def meant_elsewhere(endpoint: Endpoint, others: tuple[Address, ...]) -> str:
-    """Told where only some of an endpoint's addresses are this machine's."""
-    named = ", ".join(str(other.sockaddr[0]) for other in others)
-    return (
-        f"{endpoint} is not taken for this machine, which does not have {named}; "
-        "--rdzv-conf is_host=true says that it is"
-    )
-
-
 def _require_no_stranger(endpoint: Endpoint, addresses: list[Address]) -> None:
     from holdfast.transport.own_endpoint import stranger_at
 
     uid = stranger_at(endpoint, addresses)
     if uid is not None:
-        raise UsageError(
-            f"another user of this machine (uid {uid}) has the port of {endpoint}",
-            "choose another port with --rdzv-endpoint; if a node of this job is there, give all of "
-            "its nodes a token",
-        )
+        raise UsageError(*sentences.port_of_stranger(uid, endpoint))
 
 
 class RecordFile:
@@ -154,7 +141,7 @@ class RecordFile:
         def on_read(found: tuple[JobRecord, Document | None]) -> None:
             self._record, written = found
             if self._record.unbelieved:
-                self._say(f"going on without the record: {self._record.unbelieved}")
+                self._say(sentences.without_record(self._record.unbelieved))
             then(written)
 
         self._lane().do(self._open, on_read)

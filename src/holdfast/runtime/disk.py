@@ -28,6 +28,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
+from holdfast.runtime import sentences
 from holdfast.runtime.loop import Cancellable, Loop
 from holdfast.runtime.thread_calls import ThreadCalls
 
@@ -221,7 +222,7 @@ class Disk:
         stalled = self._stalled.setdefault(lane.place, set())
         if not stalled:
             self._stalled_at[lane.place] = time.monotonic() - STALLED_S
-            self._say(f"the disk of {lane.place} does not answer: {self._meanwhile[lane.place]}")
+            self._say(sentences.disk_stalls(lane.place, self._meanwhile[lane.place]))
         stalled.add(lane.purpose)
 
     def is_stalled(self, lane: DiskLane) -> bool:
@@ -233,7 +234,7 @@ class Disk:
             stalled.remove(lane.purpose)
             if not stalled:
                 after_s = time.monotonic() - self._stalled_at[lane.place]
-                self._say(f"the disk of {lane.place} answers again, after {after_s:.0f} s")
+                self._say(sentences.disk_answers(lane.place, after_s))
 
     def all_done(self) -> Callable[[], bool]:
         """Whether every task is finished and reported, or given up."""
@@ -273,22 +274,19 @@ class Disk:
             return
         self._gave_up = True
         for place, waiting in self._waiting().items():
-            self._say(f"gave up waiting for the disk of {place}: {waiting} lost there")
+            self._say(sentences.gave_up_disk(place, waiting))
 
     def _say_what_waits(self) -> None:
         for place, waiting in self._waiting().items():
-            self._say(
-                f"waiting for the disk of {place}: {waiting} not written yet; "
-                f"{PATIENCE_S:g} s without an answer, or a signal, ends the wait"
-            )
+            self._say(sentences.waiting_for_disk(place, waiting, PATIENCE_S))
 
-    def _waiting(self) -> dict[str, str]:
-        """The unwritten files in words, by folder."""
+    def _waiting(self) -> dict[str, int]:
+        """The bytes of unwritten files, by folder."""
         busy = [lane for lane in self._lanes.values() if lane.place and not lane.is_idle]
         waiting = {lane.place: 0 for lane in busy}
         for lane in busy:
             waiting[lane.place] += lane.waiting_bytes
-        return {place: f"{-(-size // 1024)} KiB are" for place, size in waiting.items()}
+        return waiting
 
     def close(self) -> None:
         """Let go of all. What is being done at this moment may still be done."""

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable
 
 from holdfast.core.protocol import exit_status
+from holdfast.runtime import sentences
 
 LAST_S = 15
 """Time for the clean-up. A spawner gives up killing a little earlier."""
@@ -38,7 +39,7 @@ def attempt(error: BaseException, steps: Iterable[Callable[[], object]]) -> None
         try:
             step()
         except Exception as another:  # noqa: BLE001 - the next one has to be taken all the same
-            error.add_note(f"then, while cleaning up: {words_of(another)}")
+            error.add_note(sentences.another_error(words_of(another)))
 
 
 def words_of(error: BaseException) -> str:
@@ -62,6 +63,6 @@ def _tell(error: Exception) -> None:
     while first.__context__ is not None and not first.__suppress_context__:
         first = first.__context__
     reason = words_of(error) if first is error else f"{words_of(error)} (after {words_of(first)})"
-    print(f"holdfast: this node ends because of an error in Holdfast: {reason}", file=sys.stderr)
-    print("hint: all of its workers are ended; please report what follows", file=sys.stderr)
+    mistake, hint = sentences.own_error(reason)
+    print(f"holdfast: {mistake}\nhint: {hint}", file=sys.stderr)
     traceback.print_exception(error)

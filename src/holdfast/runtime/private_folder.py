@@ -17,6 +17,8 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from holdfast.runtime import sentences
+
 
 class NotPrivate(PermissionError):
     """The folder is there, and is not this user's alone."""
@@ -31,10 +33,10 @@ def private_folder(path: str | os.PathLike[str]) -> Iterator[int]:
     except OSError as error:
         if error.errno not in (errno.ELOOP, errno.ENOTDIR):
             raise
-        raise NotPrivate(0, "it is a link, not a folder", os.fspath(path)) from None
+        raise NotPrivate(0, sentences.LINK, os.fspath(path)) from None
     try:
         if not is_ours(os.fstat(descriptor)):
-            raise NotPrivate(0, "it does not belong to this user alone", os.fspath(path))
+            raise NotPrivate(0, sentences.NOT_OURS, os.fspath(path))
         yield descriptor
     finally:
         os.close(descriptor)
@@ -71,5 +73,5 @@ def read_file(folder: int, name: str, most: int) -> tuple[bytes, os.stat_result]
     with open(os.open(name, flags, dir_fd=folder), "rb") as file:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode) or not is_ours(found):
-            raise NotPrivate(0, "it is no file of this user's alone", name)
+            raise NotPrivate(0, sentences.FILE_NOT_OURS, name)
         return file.read(most + 1), found
