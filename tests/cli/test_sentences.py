@@ -64,6 +64,10 @@ WORDS: list[tuple[Callable[[], object], object]] = [
         ),
     ),
     (lambda: said.no_answer(("n1", "n2")), "no answer from n1, n2"),
+    (lambda: said.in_full("/f/stacks.txt"), "in full: /f/stacks.txt"),
+    (lambda: said.in_full("/f/stacks.txt", "n1"), "in full, on n1: /f/stacks.txt"),
+    (lambda: said.no_node_answers("nightly"), "no node of nightly answers"),
+    (lambda: said.unknown_there(("n1",)), "no answer from n1: what runs there is not known"),
     (lambda: said.no_step([1], 2, "1 min"), "rank 1 has made no step for 1 min"),
     (lambda: said.no_step([0, 1], 2, "1 min"), "no worker has made a step for 1 min"),
     (

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 from msgspec import Struct
 
+from holdfast.admin import sentences
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.document import decode
@@ -144,7 +145,7 @@ class AdminClient:
             if isinstance(answer, NotKnown):
                 raise AdminError(answer.reason)
             return answer
-        raise AdminError("the coordinator did not answer")
+        raise AdminError(sentences.NO_COORDINATOR)
 
     def pause(
         self,
@@ -187,7 +188,7 @@ class AdminClient:
         timer.cancel()
         if self._heard:
             return self._heard.popleft()
-        raise AdminError(self._ended or f"the job has not answered for {patience_s:g} s")
+        raise AdminError(self._ended or sentences.silent(patience_s))
 
     def _on_frame(self, connection: FramedConnection, payload: bytes | bytearray) -> None:
         self._heard.append(_told.decode(payload))
@@ -220,15 +221,15 @@ def connect_here(wanted: str = "") -> AdminClient:
             return connect_to(agent)  # No need to wait for the others.
         found.append(agent)
     if not found:
-        raise JobNotFound(f"no job of yours runs on this machine{_of_others(listening)}")
+        raise JobNotFound(sentences.no_own_job(_other_users(listening)))
     jobs = {(agent.run_id, agent.uid): agent for agent in found}
-    running = ", ".join(sorted(_display_name(*job) for job in jobs))
+    running = sorted(_display_name(*job) for job in jobs)
     if wanted:
         found = _of_one_user(wanted, [agent for agent in found if agent.run_id == wanted])
         if not found:
-            raise JobNotFound(f"no job called {wanted!r} runs on this machine: {running}")
+            raise JobNotFound(sentences.no_such_job(wanted, running))
     elif len(jobs) > 1:
-        raise AdminError(f"several jobs run on this machine, so name one: {running}")
+        raise AdminError(sentences.several_jobs(running))
     return connect_to(found[0])
 
 
@@ -240,7 +241,7 @@ def connect_to(agent: LocalAgent) -> AdminClient:
             return _client_on(connected, agent.run_id)
         if answer.problem:
             raise AdminError(f"{answer.problem}: try again later")
-    raise AdminError(f"{agent.run_id} has just ended")
+    raise AdminError(sentences.just_ended(agent.run_id))
 
 
 def _client_on(connected: socket.socket, run_id: str) -> AdminClient:
@@ -256,8 +257,7 @@ def _of_one_user(wanted: str, agents: list[LocalAgent]) -> list[LocalAgent]:
     own = [agent for agent in agents if agent.uid == os.geteuid()]
     users = {agent.uid for agent in agents}
     if not own and len(users) > 1:
-        named = " and ".join(sorted(map(user_of, users)))
-        raise AdminError(f"{named} each have a job called {wanted!r}: ask as the one you mean")
+        raise AdminError(sentences.jobs_of_several(sorted(map(user_of, users)), wanted))
     return own or agents
 
 
@@ -266,15 +266,14 @@ def _display_name(run_id: str, uid: int) -> str:
     return name if uid == os.geteuid() else f"{name} (of {user_of(uid)})"
 
 
-def _of_others(listening: Sequence[Listening]) -> str:
-    """A hint for a user whose job was started as another user."""
+def _other_users(listening: Sequence[Listening]) -> list[str]:
+    """For a user whose job was started as another user."""
     users = set()
     for one in listening:
         with contextlib.suppress(OSError), _connected(one.channel) as connected:
             users.add(peer_of(connected).uid)
     users.discard(os.geteuid())
-    named = sorted(map(user_of, sorted(users)[:USERS_SHOWN]))
-    return f"; {', '.join(named)} may have some" if named else ""
+    return sorted(map(user_of, sorted(users)[:USERS_SHOWN]))
 
 
 # Finding agents: the owner of each socket, and its job.

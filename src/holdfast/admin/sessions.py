@@ -23,9 +23,11 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Callable
+from functools import partial
 
 from msgspec.structs import replace
 
+from holdfast.admin import sentences
 from holdfast.core.protocol.bounds import NAME_MOST, clean, cut
 from holdfast.core.protocol.messages import CloseRequest, PassResponse, RequestMade
 from holdfast.core.protocol.requests import (
@@ -77,7 +79,7 @@ class AdminSessions:
         """Take a connection on which a client may send requests now. Its owner says when it has
         ended."""
         address = connection.address or "an address that is not known"
-        self._admit(connection, lambda claimed: f"someone at {address} (says it is {claimed})")
+        self._admit(connection, partial(sentences.remote_client, address))
 
     def _admit(self, connection: FramedConnection, name: Callable[[str], str]) -> None:
         session = self._sessions[connection] = AdminSession(connection, self._requests, name)

@@ -90,6 +90,19 @@ def reachable_dashboard(host: str) -> str:
 # Of a job that runs.
 
 
+def in_full(file: str, node: str = "") -> str:
+    """A file of stacks; of a `node` where there are several."""
+    return f"in full{f', on {node}' if node else ''}: {file}"
+
+
+def no_node_answers(job: str) -> str:
+    return f"no node of {job} answers"
+
+
+def unknown_there(nodes: Sequence[str]) -> str:
+    return f"{no_answer(nodes)}: what runs there is not known"
+
+
 def no_answer(nodes: Sequence[str]) -> str:
     return f"no answer from {', '.join(nodes)}"
 

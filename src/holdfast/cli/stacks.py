@@ -31,7 +31,7 @@ def _show(job: AdminClient) -> None:
     answers = dict(job.ask(StacksAsked(REASON), of="all"))
     told = {node: one for node, one in answers.items() if isinstance(one, StacksTold)}
     if not answers:
-        raise AdminError(_no_answer(job.missing) or f"no node of {job.run_id} answers")
+        raise AdminError(_no_answer(job.missing) or sentences.no_node_answers(job.run_id))
     is_alone = len(told) == 1 and len(answers) == 1 and not job.missing
     found = [
         stack for node, one in told.items() for stack in _stacks_of(one, "" if is_alone else node)
@@ -39,8 +39,7 @@ def _show(job: AdminClient) -> None:
     lines = [f"{job.run_id}: {in_words(grouped(found))}"]
     for node, one in sorted(told.items()):
         if one.file:
-            where = "" if is_alone else f", on {node}"
-            lines.append(f"  in full{where}: {one.file}")
+            lines.append(f"  {sentences.in_full(one.file, '' if is_alone else node)}")
     for node, other in sorted(answers.items()):
         if isinstance(other, NotKnown):
             lines.append(f"  {node}: {other.reason}")
@@ -65,4 +64,4 @@ def _stacks_of(told: StacksTold, node: str) -> list[WorkerStack]:
 def _no_answer(missing: tuple[str, ...]) -> str:
     if not missing:
         return ""
-    return f"{sentences.no_answer(missing)}: what runs there is not known"
+    return sentences.unknown_there(missing)
