@@ -16,14 +16,12 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from holdfast.core.policy.texts import listed
 from holdfast.core.protocol.bounds import Count, Line, Seconds
-from holdfast.doctor import machine
+from holdfast.doctor import machine, sentences
 from holdfast.doctor.facts import Finding, Level, MachineFacts, Short, Wanted, most_serious_first
 
 SLOW_ROUND_TRIP_S = 0.01
 CLOCK_APART_S = 1.0
-NAMED = 4
 COMPARED_VARIABLES = ("NCCL_", "GLOO_", "TORCH_NCCL_", "UCX_", "FI_")
 
 
@@ -76,10 +74,7 @@ def judge(reports: Sequence[Examined], wanted: Wanted, size: int) -> list[Findin
 
 def missing(reports: Sequence[Examined], size: int) -> Iterator[Finding]:
     if len(reports) < size:
-        without = size - len(reports)
-        nodes = "1 node" if without == 1 else f"{without} nodes"
-        what = f"{nodes} of {size} joined, and did not answer"
-        yield Finding("error", what, "look at what the doctor says there")
+        yield Finding("error", *sentences.missing(size - len(reports), size))
 
 
 def reachability(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Finding]:
@@ -90,31 +85,21 @@ def reachability(reports: Sequence[Examined], names: dict[int, str]) -> Iterator
         for other, dials in by_node.items():
             if any(dial.round_trip_s is not None for dial in dials):
                 if other == 0 and dials[0].round_trip_s is None:
-                    yield _master_out_of_reach(names[report.rank], dials[0])
+                    # Only another address works. Its master address is dialled first.
+                    node, master = names[report.rank], dials[0]
+                    words = sentences.master_unreachable(node, master.address, master.problem)
+                    yield Finding("error", *words, (node,))
                 continue
-            tried = ", ".join(f"{dial.address}: {dial.problem}" for dial in dials[:NAMED])
-            what = f"{names[report.rank]} cannot reach {names.get(other, other)} ({tried})"
-            fix = (
-                "look at firewalls and routes between the two; where only one of several networks "
-                "connects them, name that address with --local-addr"
-            )
-            yield Finding("error", what, fix, (names[report.rank],))
-
-
-def _master_out_of_reach(node: str, dial: DialResult) -> Finding:
-    """Only another address of the first node works. Its master address is dialled first."""
-    where = f"the first node at its master address, {dial.address}"
-    fix = "give the first node the address by which the others reach it: --local-addr"
-    return Finding("error", f"{node} cannot reach {where}: {dial.problem}", fix, (node,))
+            tried = [(dial.address, dial.problem) for dial in dials[: sentences.NAMED]]
+            node, to = names[report.rank], names.get(other, str(other))
+            yield Finding("error", *sentences.unreachable(node, to, tried), (node,))
 
 
 def shared(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Finding]:
     for report in reports:
         if report.shared:
             where = names[report.rank]
-            what = f"the shared folder is not shared: on {where} {report.shared}"
-            fix = "mount the same file system at that path on all nodes"
-            yield Finding("error", what, fix, (where,))
+            yield Finding("error", *sentences.not_shared(where, report.shared), (where,))
 
 
 def versions(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Finding]:
@@ -126,8 +111,7 @@ def versions(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Fin
     for package, level, version in what:
         said = _differing(reports, names, version)
         if said:
-            same = "install the same everywhere: one environment, or one image, for all nodes"
-            yield Finding(level, f"{package} differs between nodes: {said}", same)
+            yield Finding(level, *sentences.versions_differ(package, said))
 
 
 def _differing(
@@ -140,23 +124,14 @@ def _differing(
     if len(by_value) < 2:
         return ""
     by_many = sorted(by_value.items(), key=lambda pair: -len(pair[1]))
-    return "; ".join(f"{text} on {some(who)}" for text, who in by_many)
-
-
-def some(nodes: Sequence[str]) -> str:
-    """A few of them by name, and how many more."""
-    if len(nodes) <= NAMED:
-        return listed(nodes)
-    return f"{', '.join(nodes[:NAMED])} and {len(nodes) - NAMED} more"
+    return sentences.by_value(by_many)
 
 
 def same_names(reports: Sequence[Examined]) -> Iterator[Finding]:
     counted = Counter(report.facts.names.host for report in reports)
     for host, number in counted.items():
         if number > 1:
-            what = f"{number} nodes are called {host}: logs and reports cannot tell them apart"
-            fix = "give each its own host name; or two agents run on one machine"
-            yield Finding("warning", what, fix)
+            yield Finding("warning", *sentences.one_name(number, host))
 
 
 def slowness(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Finding]:
@@ -168,9 +143,7 @@ def slowness(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Fin
     ]
     if slow:
         worst_s, one, other = max(slow)
-        pairs = "" if len(slow) == 1 else f", the slowest of {len(slow)} ways"
-        what = f"a round trip from {one} to {other} takes {worst_s * 1000:.0f} ms{pairs}"
-        yield Finding("warning", what, "are they in one place, and is the network busy?")
+        yield Finding("warning", *sentences.slow(one, other, worst_s, len(slow)))
 
 
 def clocks(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Finding]:
@@ -178,11 +151,8 @@ def clocks(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Findi
     for dial in reports[0].dials if reports else ():
         if dial.round_trip_s is not None and abs(dial.clock_ahead_s) > CLOCK_APART_S:
             other = names.get(dial.to, str(dial.to))
-            apart = f"{abs(dial.clock_ahead_s):.1f} s"
-            which = "ahead of" if dial.clock_ahead_s > 0 else "behind"
-            what = f"the clock of {other} is {apart} {which} that of {names[first]}"
-            fix = "Holdfast compares no clocks, but logs and certificates are compared: use NTP"
-            yield Finding("warning", what, fix, (other,))
+            words = sentences.clock_apart(other, names[first], dial.clock_ahead_s)
+            yield Finding("warning", *words, (other,))
 
 
 def settings(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Finding]:
@@ -190,12 +160,10 @@ def settings(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Fin
     for name in sorted(one for one in known if one.startswith(COMPARED_VARIABLES)):
         said = _differing(reports, names, lambda facts, n=name: facts.variables.get(n, "not set"))  # type: ignore[misc]
         if said:
-            what = f"{name} differs between nodes: {said}"
-            yield Finding("warning", what, "set it the same everywhere, unless it is meant")
+            yield Finding("warning", *sentences.setting_differs(name, said))
 
 
 def accelerators(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Finding]:
     said = _differing(reports, names, lambda facts: str(facts.accelerators))
     if said:
-        what = f"the number of accelerators differs: {said}"
-        yield Finding("warning", what, "look at nvidia-smi where there are fewer")
+        yield Finding("warning", *sentences.accelerators_differ(said))

@@ -9,8 +9,9 @@ from msgspec import Struct
 
 from holdfast.core.protocol.bounds import clean
 from holdfast.doctor.facts import Finding, MachineFacts, has_errors
-from holdfast.doctor.group import Examined, names_of, some
+from holdfast.doctor.group import Examined, names_of
 from holdfast.doctor.machine import size
+from holdfast.doctor.sentences import some
 
 WIDTH = 100
 SHOWN = 20
