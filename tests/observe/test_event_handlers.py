@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.protocol.errors import UsageError
-from holdfast.observe import event_handlers
+from holdfast.observe import event_handlers, sentences
 from holdfast.observe.event_handlers import EventLog, open_event_log
 
 Open = Callable[[Any], EventLog]
@@ -89,7 +89,7 @@ def test_one_that_raises_is_said_so_once(
     log.close()
     assert handler.lines == ["one", "two"]
     said = capsys.readouterr().err
-    assert said == "holdfast: the event handler mine failed: ValueError: one\n"
+    assert said == f"holdfast: {sentences.handler_failed('mine', ValueError('one'))}\n"
 
 
 def test_one_that_never_returns_is_left(
@@ -106,7 +106,7 @@ def test_one_that_never_returns_is_left(
     log.take(b"{}")
     log.close()
     free.set()
-    assert "the event handler mine is still at work, and is left" in capsys.readouterr().err
+    assert sentences.handler_left("mine") in capsys.readouterr().err
     log._thread.join()
 
 

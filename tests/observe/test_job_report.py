@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from tools.simulator import make_plan, simulate
 
+from holdfast.observe import sentences
 from holdfast.observe.causes import JournalRead
 from holdfast.observe.history import History
 from holdfast.observe.job_report import JobReport, report, within
@@ -22,11 +23,19 @@ def journals(tmp_path: Path) -> list[JournalRead]:
 
 
 def test_a_failed_job_is_told_with_its_cause(journals: list[JournalRead]) -> None:
-    text = render_text(report(journals))
-    assert "the job failed: rank 1 on host1 ended with exit code 1" in text
-    assert "on 2 nodes" in text
+    whole = report(journals)
+    text = render_text(whole)
+    assert whole.verdict == "failed"
+    assert whole.outcome in text
+    (failed, *_) = [event for event in whole.events if event.kind == "worker_failed"]
+    assert (failed.rank, failed.host) == (1, "host1")
+    assert failed.words in whole.outcome
+    assert len(whole.nodes) == 2
+    (interruption,) = whole.ledger.interruptions
+    assert interruption.next_round == 0
     assert "no round after" in text
-    assert text.count("round 1 begins") == 1
+    (formed, *_) = [event for event in whole.events if event.kind == "round_formed"]
+    assert text.count(formed.words) == 1
 
 
 def test_the_words_that_were_just_said_are_not_said_again(journals: list[JournalRead]) -> None:
@@ -39,9 +48,9 @@ def test_what_is_not_known_is_said(journals: list[JournalRead]) -> None:
     whole = report(journals)
     assert not whole.unknowns
     (alone,) = (one for one in journals if one[0].node == "host0-1")
-    assert any("1 of 2 nodes' journals are here" in each for each in report([alone]).unknowns)
+    assert sentences.missing_journals(1, 2) in report([alone]).unknowns
     cut = [(header, steps[:20]) for header, steps in journals]
-    assert any("end in the middle" in each for each in report(cut).unknowns)
+    assert sentences.CUT_OFF in report(cut).unknowns
     assert not report(cut).verdict
 
 

@@ -25,6 +25,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from holdfast.core.protocol.errors import UsageError
+from holdfast.observe import sentences
 
 ENTRY_POINTS = "holdfast.event_handlers"
 PATIENCE_S = 10.0
@@ -40,12 +41,11 @@ def installed_handler(name: str, known: Iterable[str] = ()) -> logging.Handler:
 
     found = entry_points(group=ENTRY_POINTS)
     if name not in found.names:
-        names = ", ".join(sorted({*known, *found.names}))
-        raise KeyError(f"there is no event handler {name}; there are {names}")
+        raise KeyError(sentences.no_handler(name, sorted({*known, *found.names})))
     loaded: Any = found[name].load()
     handler = loaded if isinstance(loaded, logging.Handler) else loaded()
     if not isinstance(handler, logging.Handler):
-        raise TypeError(f"the event handler {name} is not a logging.Handler")
+        raise TypeError(sentences.not_a_handler(name))
     return handler
 
 
@@ -64,8 +64,7 @@ def open_event_log(name: str) -> EventLog:
         handler = installed_handler(name)
         return EventLog(name, handler, events_logger(name, handler))
     except (Exception, SystemExit) as error:
-        said = f"{type(error).__name__}: {error}"
-        raise UsageError(f"the event handler {name} cannot be made: {said}") from error
+        raise UsageError(sentences.handler_not_made(name, error)) from error
 
 
 class EventLog:
@@ -89,7 +88,7 @@ class EventLog:
         self._lines.put(None)
         self._thread.join(PATIENCE_S)
         if self._thread.is_alive():
-            self._complain("is still at work, and is left")
+            self._complain(sentences.handler_left(self._name))
 
     def _run(self) -> None:
         while (line := self._lines.get()) is not None:
@@ -98,15 +97,15 @@ class EventLog:
             self._handler.flush()
             self._handler.close()
         except Exception as error:  # noqa: BLE001 - a handler is anybody's code
-            self._complain(f"failed: {type(error).__name__}: {error}")
+            self._complain(sentences.handler_failed(self._name, error))
 
     def _tell(self, line: bytes) -> None:
         try:
             self._logger.info(line.rstrip(b"\n").decode("utf-8", "replace"))
         except Exception as error:  # noqa: BLE001 - as above
-            self._complain(f"failed: {type(error).__name__}: {error}")
+            self._complain(sentences.handler_failed(self._name, error))
 
     def _complain(self, problem: str) -> None:
         if not self._has_complained:
             self._has_complained = True
-            print(f"holdfast: the event handler {self._name} {problem}", file=sys.stderr)
+            print(f"holdfast: {problem}", file=sys.stderr)

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.observe import sentences
 from holdfast.observe.causes import JournalRead
 from holdfast.observe.goodput import Segment, TimeLedger, ledger
 from holdfast.observe.history import History, NodeHistory, NodeRun, RoundSpan
@@ -148,32 +149,19 @@ def _unknowns(
     found = []
     is_over = history.closed is not None
     if not history.reports_steps:
-        found.append(
-            'no worker reported a step (holdfast.progress): "useful" means that workers ran, '
-            "and no step counts as lost"
-        )
+        found.append(sentences.NO_STEPS)
     if not is_over and not is_running:
-        found.append(
-            "the journals end in the middle: the job runs elsewhere, or its agents were killed"
-        )
+        found.append(sentences.CUT_OFF)
     cut = [one.host for one in nodes if not one.is_whole]
     if is_over and cut:
-        names = ", ".join(sorted(set(cut))[:8])
-        found.append(f"the journal of {names} ends before the job did: its agent was killed there")
+        found.append(sentences.cut_journals(cut))
     here = len(nodes)
     most = max((one.nodes for one in history.rounds), default=1)
     if here < most:
-        found.append(
-            f"{here} of {most} nodes' journals are here: what the others did is known as far as "
-            "it was told"
-        )
+        found.append(sentences.missing_journals(here, most))
     missing = sum(step.missing for _, steps in journals for step in steps if isinstance(step, Gap))
     if missing:
-        found.append(f"{missing} lines are gone, because a journal had become too long")
+        found.append(sentences.missing_lines(missing))
     for node, by_s in story.moved_s.items():
-        where = "behind" if by_s > 0 else "ahead of"
-        found.append(
-            f"the clock of {story.names[node]} was {abs(by_s):.3f} s {where} the coordinator's: "
-            "its times are moved"
-        )
+        found.append(sentences.moved_clock(story.names[node], by_s))
     return found
