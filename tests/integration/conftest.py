@@ -17,14 +17,20 @@ import textwrap
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
+
+from holdfast.core.node_io import Finish
+from holdfast.core.protocol.model import Failure, Outcome
+from holdfast.observe.journal import Step, read
 
 from ..process_tree import family
 from ..waiting import DEADLINE_S, until
 
 MARK = "HOLDFAST_TEST_MARK"
 SPAWNER_NAME = "holdfast-spawn"
+E = TypeVar("E")
 SETTINGS_PREFIXES = ("HOLDFAST_", "PET_", "TORCHELASTIC_", "TORCH_", "OMP_", "CUDA_")
 
 
@@ -99,6 +105,31 @@ class Job:
 
     def journal(self) -> Path | None:
         return next(iter(sorted(self.folder.glob("logs/*/journal.jsonl"))), None)
+
+    def events(self, kind: type[E]) -> list[E]:
+        """The events of one type that this node's journal has by now, in their order."""
+        events = (getattr(step, "event", None) for step in self.steps())
+        return [one for one in events if isinstance(one, kind)]
+
+    def effects(self, kind: type[E]) -> list[E]:
+        """The same of effects."""
+        effects = (effect for step in self.steps() for effect in getattr(step, "effects", ()))
+        return [effect for effect in effects if isinstance(effect, kind)]
+
+    def steps(self) -> list[Step]:
+        path = self.journal()
+        return read(path)[1] if path is not None and self.journal_lines() else []
+
+    def outcome(self) -> Outcome:
+        """How the job ended, as this node's journal has it."""
+        (finish,) = self.effects(Finish)
+        return finish.outcome
+
+    def first_failure(self) -> Failure:
+        """The failure that the job's outcome names."""
+        cause = self.outcome().cause
+        assert cause is not None, self.outcome()
+        return cause
 
     def journal_lines(self) -> int:
         path = self.journal()

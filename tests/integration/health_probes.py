@@ -8,6 +8,8 @@ import urllib.error
 import urllib.request
 from typing import Any, NamedTuple
 
+from holdfast.agent.sentences import health_at
+
 from .conftest import Job
 
 PROBE_S = 30.0
@@ -40,7 +42,7 @@ class Answer(NamedTuple):
 
 def health_port(job: Job) -> int:
     """The port that the job has said, once it has."""
-    told = re.compile(r"health and metrics at http://\S+?:(\d+)/\n")
+    told = re.compile(health_at(r"\S+?:(\d+)") + r"\n")
     job.until(lambda: told.search(job.stderr), "the health port")
     found = told.search(job.stderr)
     assert found is not None

@@ -20,6 +20,7 @@ from holdfast.admin.client import (
     connect_to,
     local_agents,
 )
+from holdfast.admin.sentences import remote_client
 from holdfast.core.protocol.model import Endpoint
 from holdfast.core.protocol.requests import (
     Answer,
@@ -243,7 +244,7 @@ def test_the_claimed_name_of_a_remote_client_is_shown_as_a_claim(
     with connect_at((place,), job, ConnectionSecurity(TOKEN.encode())) as client:
         client.ask_coordinator(RestartWanted("the pope"))
         words = reason_to_restart(client)
-    assert words.startswith("someone at 127.0.0.1 (says it is the pope) asked")
+    assert words.startswith(f"{remote_client('127.0.0.1', 'the pope')} ")
 
 
 def reason_to_restart(client: AdminClient) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.engine.sentences import LEADS
 from holdfast.store.messages import WaitForKeys
 from holdfast.transport.auth import OPEN, ConnectionSecurity
 from holdfast.transport.frames import FRAME_LIMIT, FrameReader, ProtocolError, encode
@@ -56,7 +57,7 @@ class Attacked:
         self.port = free_port()
         self._held: list[socket.socket] = []
         self.host = self.start()
-        self.host.until(lambda: "is the coordinator" in self.host.stderr, "the coordinator")
+        self.host.until(lambda: LEADS in self.host.stderr, "the coordinator")
         self.host.until(lambda: self.has_begun(1), "a round")
 
     def start(self) -> Job:
@@ -166,7 +167,7 @@ def test_wrong_tokens_are_slowed_down(
         *meet, f"--snapshot-dir={tmp_path}", script="pass", env={"HOLDFAST_TOKEN": token}
     )
     host = start()
-    host.until(lambda: "is the coordinator" in host.stderr, "the coordinator")
+    host.until(lambda: LEADS in host.stderr, "the coordinator")
     for _ in range(10):
         with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as sock:
             sock.sendall(ClientSide(RUN_ID, "x", "control", ConnectionSecurity(b"wrong")).opening())

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
+from holdfast.core.node_io import DeadlineMissed, StartWorkers
+from holdfast.core.policy import kinds, sentences
+from holdfast.observe.report import render
+
 from ..timers_of_processes import timers_of
+from .conftest import Job
 
 # Rank 1 is late as the test says; rank 0 is not, and waits.
 LATE = """
@@ -36,29 +42,47 @@ time.sleep(600)
 """
 
 
+def expect_blame(job: Job, kind: str, who: str) -> None:
+    """The report names this cause, as certain."""
+    outcome = job.outcome()
+    assert outcome.blame is not None
+    assert (outcome.blame.kind, outcome.blame.who) == (kind, who)
+    assert outcome.blame.certainty == "certain"
+    assert render(outcome, None) in job.stderr
+
+
 def test_a_worker_without_a_sign_is_ended_for_it(run_job) -> None:
     job = run_job("-n", "2", "--start-timeout=2", script=LATE.format(is_early=False))
     assert job.process.returncode == 1
-    words = "the time to its first sign (--start-timeout 2) ran out while it was in work at"
-    assert f"holdfast: rank 1: {words} program.py" in job.stderr
-    assert "  Cause: deadline, certain\n    who      rank 1 on" in job.stderr
+    (missed,) = job.events(DeadlineMissed)
+    assert missed.location.startswith("in work at program.py:")
+    words = sentences.deadline_missed(sentences.first_sign_time(2.0), missed.location)
+    assert f"holdfast: {sentences.ending_for_deadline(1, words, missed.file)}\n" in job.stderr
+    expect_blame(job, kinds.DEADLINE, f"rank 1 on {os.uname().nodename}")
 
 
 def test_the_whole_run_has_a_time_and_is_not_tried_again(run_job) -> None:
     words = ("-n", "2", "--run-timeout=2", "--max-restarts=5")
     job = run_job(*words, script=LATE.format(is_early=True))
     assert job.process.returncode == 1
-    assert "the time of the whole run (--run-timeout 2) ran out while it was in work" in job.stderr
-    assert "  Cause: run time used up, certain\n    who      the whole job\n" in job.stderr
-    assert "round 2" not in job.stderr
+    missed = job.events(DeadlineMissed)
+    assert missed
+    assert all(each.location.startswith("in work at program.py:") for each in missed)
+    words = sentences.deadline_missed(sentences.run_time(2.0), missed[0].location)
+    assert words in job.stderr
+    expect_blame(job, kinds.RUN_TIME, "the whole job")
+    assert len(job.effects(StartWorkers)) == 1
     assert list(job.folder.glob("logs/*/attempt_0/stacks_1.txt"))
 
 
 def test_a_timer_of_pytorchs_file_timer_ends_its_worker_with_the_scope_named(run_job) -> None:
     job = run_job("-n", "2", script=TIMED, env={"TORCHELASTIC_ENABLE_FILE_TIMER": "1"})
     assert job.process.returncode == 1
-    assert "rank 1: the timer of loading the data ran out while it was in load" in job.stderr
-    assert "its stack: " in job.stderr
+    (missed,) = job.events(DeadlineMissed)
+    assert missed.location.startswith("in load at program.py:")
+    words = sentences.deadline_missed(sentences.scope_timer("loading the data"), missed.location)
+    assert missed.file
+    assert sentences.ending_for_deadline(1, words, missed.file) in job.stderr
     path = Path(job.read("path.1"))
     assert path == Path(job.read("path.0"))
     assert not path.exists(), "the pipe is left"

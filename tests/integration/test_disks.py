@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import re
 import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from holdfast.core.policy import sentences
+from holdfast.engine.sentences import LEADS
+from holdfast.runtime.disk import PATIENCE_S
+from holdfast.runtime.sentences import disk_answers, disk_stalls, waiting_for_disk
 
 from ..free_ports import free_port
 from .conftest import Job, StartJob
@@ -96,13 +104,34 @@ def logged_steps(folder: Path) -> list[list[int]]:
     return [[int(line.split()[1]) for line in file.read_text().splitlines()] for file in files]
 
 
-def said(job: Job, words: str) -> int:
-    return sum(words in line for line in job.stderr.splitlines())
+def said(job: Job, pattern: str) -> int:
+    """The number of lines with it."""
+    return sum(bool(re.search(pattern, line)) for line in job.stderr.splitlines())
+
+
+def on_disk(sentence: str, folder: Path) -> str:
+    """A pattern of a sentence about `PLACE`, whatever follows its amounts."""
+    before, _, _ = sentence.partition("12345")
+    return re.escape(before).replace("PLACE", re.escape(str(folder)) + r"\S*")
+
+
+def stalls(folder: Path) -> str:
+    return on_disk(disk_stalls("PLACE", ""), folder)
+
+
+def answers(folder: Path) -> str:
+    return on_disk(disk_answers("PLACE", 12345.0), folder)
+
+
+def unwritten(folder: Path) -> str:
+    return on_disk(waiting_for_disk("PLACE", 12345 * 1024, PATIENCE_S), folder)
 
 
 def has_ended(job: Job) -> bool:
     """Whether the node has told of the end of round 1, as the coordinator or as another node."""
-    return any(said(job, words) for words in ("round 1 ends", "stopping round 1", "restarting ("))
+    ends = sentences.round_ends(1, "", 0, has_failed=True).removesuffix(" ")
+    words = (ends, sentences.stopping("", 1), sentences.restarting(0.0, 1, 3))
+    return any(said(job, re.escape(each)) for each in words)
 
 
 def test_a_log_disk_that_stalls_costs_nobody_a_step(
@@ -114,13 +143,15 @@ def test_a_log_disk_that_stalls_costs_nobody_a_step(
     pair.until_stepping(time.monotonic() + STALL_S)
     disk.answer()
     pair.until_stepping(time.monotonic())
+    for node in pair.nodes:
+        node.until(lambda node=node: said(node, answers(disk.folder)), "a word that it is back")
     pair.finish()
     assert pair.rounds() == {"1"}
     steps = sorted(logged_steps(disk.folder))
     assert steps == sorted(list(range(1, pair.last(rank)[0] + 1)) for rank in (0, 1))
     for node in pair.nodes:
-        assert said(node, "does not answer") == 1, node.stderr
-        assert said(node, "answers again") == 1, node.stderr
+        assert said(node, stalls(disk.folder)) == 1, node.stderr
+        assert said(node, answers(disk.folder)) == 1, node.stderr
 
 
 def test_a_worker_that_fails_while_the_log_disk_stalls_is_replaced_when_it_answers(
@@ -152,9 +183,11 @@ def test_a_round_that_waits_for_a_log_disk_can_be_ended(
     job.until(lambda: trace.exists() and trace.read_text(), "the first step")
     disk.stall()
     (tmp_path / "fail0").touch()
-    job.until(lambda: said(job, "does not answer"), "a word on the disk")
+    job.until(lambda: said(job, stalls(disk.folder)), "a word on the disk")
     job.send(signal.SIGTERM)
-    job.until(lambda: said(job, "not written yet"), "an end that waits for nothing but the disk")
+    job.until(
+        lambda: said(job, unwritten(disk.folder)), "an end that waits for nothing but the disk"
+    )
     disk.answer()
     assert job.wait() == 128 + signal.SIGTERM, job.stderr
     job.expect_nothing_left()
@@ -171,8 +204,8 @@ def test_with_a_record_that_cannot_be_written_now_the_round_goes_on_and_the_next
     (tmp_path / "fail0").touch()
     for node in pair.nodes:
         node.until(lambda node=node: has_ended(node), "the end of round 1")
-    host = next(node for node in pair.nodes if said(node, "is the coordinator"))
-    host.until(lambda: said(host, "does not answer"), "a word on the record's disk")
+    host = next(node for node in pair.nodes if said(node, LEADS))
+    host.until(lambda: said(host, stalls(disk.folder)), "a word on the record's disk")
     assert pair.rounds() == {"1"}
     disk.answer()
     pair.until_stepping(time.monotonic(), number=2)
@@ -221,7 +254,7 @@ def test_a_disk_that_stalls_at_the_end_is_waited_for(
         disk.stall()
     (tmp_path / "stop").touch()
     if way == "--tee=3":
-        job.until(lambda: "not written yet" in job.stderr, "a word on what is waited for")
+        job.until(lambda: said(job, unwritten(disk.folder)), "a word on what is waited for")
         assert job.process.poll() is None
         disk.answer()
     assert job.wait() == 0, job.stderr
@@ -235,13 +268,14 @@ def test_a_full_log_disk_is_said_once_and_training_goes_on(
     with small_disk(tmp_path, kibibytes=128) as folder:
         words = ("--tee=3", f"--log-dir={folder}")
         pair = Pair(start_job, tmp_path, *words, record=tmp_path, PADDING="2000")
+        full = f"stdout.log: {os.strerror(errno.ENOSPC)}"
         for node in pair.nodes:
-            node.until(lambda node=node: said(node, "No space left"), "a word on the full disk")
+            node.until(lambda node=node: said(node, full), "a word on the full disk")
         pair.until_stepping(time.monotonic() + LEASE_S)
         pair.finish()
         assert pair.rounds() == {"1"}
         for node in pair.nodes:
-            assert said(node, "stdout.log: No space left") == 1, node.stderr
+            assert said(node, full) == 1, node.stderr
 
 
 def test_a_failing_log_disk_is_said_once_and_training_goes_on(

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.observe import sentences
+
 HANDLERS = """
 import logging, os, time
 
@@ -88,7 +90,8 @@ def test_a_handler_that_raises_is_said_so_once_and_the_job_goes_on(
 ) -> None:
     job = run_job("--event-log-handler=failing", "--no-warm", script="print('hello')", env=env)
     assert job.process.returncode == 0, job.stderr
-    assert job.stderr.count("the event handler failing failed: RuntimeError: it cannot") == 1
+    failed = sentences.handler_failed("failing", RuntimeError("it cannot"))
+    assert job.stderr.count(failed) == 1
     assert "Traceback" not in job.stderr
     assert len(job.read("asked")) > 1
     assert job.stdout == "hello\n"
@@ -137,8 +140,6 @@ def test_an_unknown_name_is_refused_with_those_that_are_known(run_job: RunJob, e
 def test_what_is_no_handler_is_refused(run_job: RunJob, env: Env) -> None:
     job = run_job("--event-log-handler=nothing", script="print('hello')", env=env)
     assert job.process.returncode == 2
-    assert job.stderr == (
-        "holdfast: the event handler nothing cannot be made: "
-        "TypeError: the event handler nothing is not a logging.Handler\n"
-    )
+    why = TypeError(sentences.not_a_handler("nothing"))
+    assert job.stderr == f"holdfast: {sentences.handler_not_made('nothing', why)}\n"
     assert job.stdout == ""

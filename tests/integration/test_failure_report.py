@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import socket
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from holdfast.core.policy import kinds, root_cause, sentences
+from holdfast.core.protocol.model import EarlyEnd, ExitStatus
+from holdfast.observe.report import render
 
 STARTS = pytest.mark.parametrize("start", ["--preload=json", "--no-warm"])
 HOST = socket.gethostname()
@@ -50,18 +55,22 @@ def report_of(job) -> str:
 
 @pytest.fixture
 def run_failing(run_job):
-    """Run two workers of which rank 1 fails as `how` says; returns the job and its report."""
+    """Run two workers of which rank 1 fails as `how` says.
 
-    def run(how, *words, first="", **more):
+    Returns the job, its outcome, which the console shows in full, and what the console shows.
+    """
+
+    def run(how, *words, first="", log_dir=True, **more):
         script = f"{first}\n{ONE_FAILS}\n{how}"
-        job = run_job("--nproc-per-node=2", *words, script=script, **more)
+        job = run_job("--nproc-per-node=2", *words, script=script, log_dir=log_dir, **more)
         assert job.process.returncode == 1, job.stderr
-        report = report_of(job)
-        assert "rank 1" in report
-        assert HOST in report
-        assert f"pid {job.read('pid')}" in report
-        assert "no restarts were allowed" in report
-        return job, report
+        if not log_dir:
+            return job, None, report_of(job)
+        outcome, cause = job.outcome(), job.first_failure()
+        assert render(outcome, None) in job.stderr
+        assert (cause.rank, cause.host, cause.pid) == (1, HOST, int(job.read("pid")))
+        assert sentences.restarts_used(0) in outcome.reason
+        return job, outcome, report_of(job)
 
     return run
 
@@ -81,9 +90,9 @@ def main():
 
 main()
 """
-    _, report = run_failing(how, start)
-    assert "exit code 1" in report
-    assert "ValueError: the loss is not a number" in report
+    _, outcome, report = run_failing(how, start)
+    assert outcome.cause.status == ExitStatus(code=1)
+    assert outcome.cause.error.message == "ValueError: the loss is not a number"
     assert re.search(r"program\.py\", line \d+, in innermost", report)
     assert decorator or "/holdfast/" not in report, "a frame of ours is in the traceback"
 
@@ -93,7 +102,9 @@ def test_an_exception_is_reported_with_its_traceback_where_no_file_can_be_writte
     run_failing, start
 ) -> None:
     how = "def innermost():\n    raise ValueError('out of range')\ninnermost()"
-    _, report = run_failing(how, start, "--log-dir=/dev/null", log_dir=False)
+    _, _, report = run_failing(how, start, "--log-dir=/dev/null", log_dir=False)
+    assert f"rank 1 on {HOST}" in report
+    assert sentences.restarts_used(0) in report
     assert "ValueError: out of range" in report
     assert "in innermost" in report
 
@@ -105,8 +116,8 @@ for number in range(100):
     print("line", number, file=sys.stderr)
 sys.exit(3)
 """
-    _, report = run_failing(how, start)
-    assert "exit code 3" in report
+    _, outcome, report = run_failing(how, start)
+    assert outcome.cause.status == ExitStatus(code=3)
     assert "line 99" in report
     assert "line 10\n" not in report
 
@@ -116,7 +127,7 @@ sys.exit(3)
 def test_the_journal_names_an_error_file_only_if_there_is_one(
     run_failing, start, how, has_one
 ) -> None:
-    job, _ = run_failing(how, start, log_dir=True)
+    job, _, _ = run_failing(how, start)
     steps = [json.loads(line) for line in job.journal().read_text().splitlines()[1:]]
     ends = [step["event"] for step in steps if step["event"]["type"] == "WorkerExited"]
     named = [end["error_file"] for end in ends if end.get("error_file")]
@@ -131,24 +142,26 @@ def test_a_worker_that_ended_well_too_early_is_named_beside_the_peer_that_missed
 ) -> None:
     job = run_job("--nproc-per-node=2", start, script=EARLY)
     assert job.process.returncode == 1
-    said = f"rank 1 on {HOST} (at step 4) had ended with exit code 0"
-    assert f"{said}, while others still ran; then rank 0 on {HOST} ended with" in job.stderr
-    assert "  Cause: ended too early, likely\n" in job.stderr
-    assert f"    before   {said}\n" in job.stderr
+    outcome, cause = job.outcome(), job.first_failure()
+    assert (cause.rank, cause.host) == (0, HOST)
+    assert cause.ended_before == (EarlyEnd(1, HOST, 4),)
+    assert (outcome.blame.kind, outcome.blame.certainty) == (kinds.ENDED_EARLY, "likely")
+    assert root_cause.describe(cause) in job.stderr
+    assert render(outcome, None) in job.stderr
 
 
 @pytest.mark.thorough
 @STARTS
 def test_a_text_to_exit_with_is_reported(run_failing, start) -> None:
-    _, report = run_failing("sys.exit('the data set is empty')", start)
-    assert "exit code 1" in report
+    _, outcome, report = run_failing("sys.exit('the data set is empty')", start)
+    assert outcome.cause.status == ExitStatus(code=1)
     assert "the data set is empty" in report
 
 
 @pytest.mark.parametrize("streams", ["--redirects=3", "--tee=3", "--redirects=0"])
 def test_what_was_written_before_an_exception_is_reported_beside_it(run_failing, streams) -> None:
     how = "print('the disk is nearly full', file=sys.stderr)\nraise ValueError('no space')"
-    _, report = run_failing(how, streams)
+    _, _, report = run_failing(how, streams)
     assert "ValueError: no space" in report
     assert "the disk is nearly full" in report
 
@@ -156,19 +169,20 @@ def test_what_was_written_before_an_exception_is_reported_beside_it(run_failing,
 @pytest.mark.thorough
 @STARTS
 @pytest.mark.parametrize(
-    ("how", "words"),
+    ("how", "number"),
     [
-        ("ctypes.string_at(0)", "signal 11 (SIGSEGV)"),
-        ("os.abort()", "signal 6 (SIGABRT)"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", "signal 9 (SIGKILL)"),
-        ("os.kill(os.getpid(), signal.SIGRTMIN + 3)", "SIGRTMIN+3"),
+        ("ctypes.string_at(0)", signal.SIGSEGV),
+        ("os.abort()", signal.SIGABRT),
+        ("os.kill(os.getpid(), signal.SIGKILL)", signal.SIGKILL),
+        ("os.kill(os.getpid(), signal.SIGRTMIN + 3)", signal.SIGRTMIN + 3),
     ],
 )
-def test_a_signal_is_reported_in_words(run_failing, start, how, words) -> None:
-    _, report = run_failing(f"print('last words', file=sys.stderr)\n{how}", start)
-    assert f"killed by {words}" in report or words in report
+def test_a_signal_is_reported_in_words(run_failing, start, how, number) -> None:
+    _, outcome, report = run_failing(f"print('last words', file=sys.stderr)\n{how}", start)
+    assert outcome.cause.status == ExitStatus(signal=number)
+    assert str(outcome.cause.status) in report
     assert "last words" in report
-    assert "memory" not in report
+    assert outcome.cause.out_of_memory == ""
 
 
 @pytest.fixture
@@ -212,9 +226,11 @@ hoard = []
 while True:
     hoard.append(bytearray(os.urandom(1024)) * 1024)
 """
-    _, report = run_failing(how, start, env={"SMALL_GROUP": str(small_group)})
-    assert "SIGKILL" in report
-    assert "out-of-memory killer" in report
+    _, outcome, report = run_failing(how, start, env={"SMALL_GROUP": str(small_group)})
+    assert outcome.cause.status == ExitStatus(signal=signal.SIGKILL)
+    assert outcome.cause.out_of_memory
+    assert outcome.cause.out_of_memory in report
+    assert outcome.blame.kind == kinds.OUT_OF_MEMORY
 
 
 @pytest.mark.thorough
@@ -226,25 +242,26 @@ def test_who_only_lost_a_peer_is_told_apart_from_the_cause(run_failing) -> None:
             raise ConnectionResetError(104, "Connection reset by peer")
         signal.signal(signal.SIGTERM, lose_peer)
     """
-    _, report = run_failing(
+    _, outcome, _ = run_failing(
         "from none import this", files={"before.py": before}, first="import before"
     )
-    cause, _, then = report.partition("Then")
-    assert "ModuleNotFoundError" in cause
-    assert "ConnectionResetError" not in cause
-    assert "rank 0" in then
-    assert "lost a peer" in then
+    assert outcome.cause.error.message.startswith("ModuleNotFoundError")
+    (other,) = outcome.others
+    assert other.rank == 0
+    assert root_cause.lost_a_peer(other)
 
 
 @pytest.mark.parametrize(
-    ("how", "named"),
+    ("how", "status", "error"),
     [
-        ("raise ValueError('the cause')", "ValueError: the cause"),
-        ("ctypes.string_at(0)", "signal 11 (SIGSEGV)"),
-        ("os.abort()", "signal 6 (SIGABRT)"),
+        ("raise ValueError('the cause')", ExitStatus(code=1), "ValueError: the cause"),
+        ("ctypes.string_at(0)", ExitStatus(signal=signal.SIGSEGV), ""),
+        ("os.abort()", ExitStatus(signal=signal.SIGABRT), ""),
     ],
 )
-def test_the_cause_is_named_also_where_its_victim_was_seen_first(start_job, how, named) -> None:
+def test_the_cause_is_named_also_where_its_victim_was_seen_first(
+    start_job, how, status, error
+) -> None:
     """Rank 0 lost its peer and has ended; the peer itself takes longer to die."""
     script = f"""
         import ctypes, os, signal, sys, time
@@ -259,29 +276,27 @@ def test_the_cause_is_named_also_where_its_victim_was_seen_first(start_job, how,
         {how}
     """
     job = start_job("--nproc-per-node=2", "--shutdown-timeout=600", script=script)
-    job.until(lambda: "stopping round 1" in job.stderr, "the victim to be seen")
+    job.until(lambda: sentences.stopping("", 1) in job.stderr, "the victim to be seen")
     (job.folder / "go").touch()
     assert job.wait() == 1
-    report = report_of(job)
-    cause, _, then = report.partition("Then")
-    assert named in cause
-    assert "rank 1" in cause
-    assert "rank 0" in then
-    assert "lost a peer" in then
+    outcome, cause = job.outcome(), job.first_failure()
+    assert (cause.rank, cause.status, cause.error.message) == (1, status, error)
+    (other,) = outcome.others
+    assert other.rank == 0
+    assert root_cause.lost_a_peer(other)
+    assert render(outcome, None) in job.stderr
 
 
 @pytest.mark.thorough
 def test_workers_that_were_stopped_are_told_apart_from_those_that_failed(run_failing) -> None:
-    _, report = run_failing("sys.exit(3)")
-    cause, _, then = report.partition("Then")
-    assert "rank 1" in cause
-    assert "rank 0" in then
-    assert "stopped by Holdfast" in then
+    _, outcome, _ = run_failing("sys.exit(3)")
+    (other,) = outcome.others
+    assert (other.rank, other.stopped_by_us) == (0, True)
 
 
 def test_the_cause_is_passed_up_to_whoever_launched_the_agent(run_failing) -> None:
     how = "raise ValueError('the cause')"
-    job, _ = run_failing(how, env={"TORCHELASTIC_ERROR_FILE": "up.json"})
+    job, _, _ = run_failing(how, env={"TORCHELASTIC_ERROR_FILE": "up.json"})
     passed_up = json.loads(job.read("up.json"))["message"]
     assert passed_up["message"] == "ValueError: the cause"
     assert "program.py" in passed_up["extraInfo"]["py_callstack"]
@@ -291,7 +306,7 @@ def test_the_cause_is_passed_up_to_whoever_launched_the_agent(run_failing) -> No
 
 def test_a_cause_without_words_is_passed_up_in_ours(run_failing) -> None:
     how = "os.kill(os.getpid(), signal.SIGKILL)"
-    job, _ = run_failing(how, env={"TORCHELASTIC_ERROR_FILE": "up.json"})
+    job, _, _ = run_failing(how, env={"TORCHELASTIC_ERROR_FILE": "up.json"})
     passed_up = json.loads(job.read("up.json"))["message"]
     assert passed_up["errorCode"] == -9
     for word in ("rank 1", "SIGKILL", HOST):
@@ -318,5 +333,6 @@ def test_many_failures_at_once_are_all_counted(run_job) -> None:
     script = "import os\nraise ValueError('rank ' + os.environ['RANK'])"
     job = run_job("--nproc-per-node=12", script=script)
     assert job.process.returncode == 1
-    assert "First observed failure" in report_of(job)
-    assert os.linesep + "  Then" in report_of(job)
+    outcome = job.outcome()
+    assert {outcome.cause.rank, *(other.rank for other in outcome.others)} == set(range(12))
+    assert render(outcome, None) in job.stderr

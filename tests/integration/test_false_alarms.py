@@ -16,9 +16,14 @@ import signal
 import subprocess
 import textwrap
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+
+from holdfast.core.node_io import StallFound
+from holdfast.core.policy import sentences
+from holdfast.core.policy.sentences import HANGS
 
 from ..waiting import until as wait_until
 from .conftest import Job, StartJob
@@ -66,7 +71,7 @@ CASES = {
             evaluate()
         barrier("evaluated again")
         """,
-        ("rank 0 is in never_comes", "rank 1 waits in barrier"),
+        {(0,): "never_comes", (1,): "barrier"},
     ),
     "an evaluation that waits more than it computes": (
         """
@@ -83,7 +88,7 @@ CASES = {
             never_comes()
         barrier("evaluated again")
         """,
-        ("rank 0 is in never_comes", "rank 1 waits in barrier"),
+        {(0,): "never_comes", (1,): "barrier"},
     ),
     "storage that sends a little at a time": (
         """
@@ -101,7 +106,7 @@ CASES = {
             never_comes()
         barrier("loaded again")
         """,
-        ("rank 0 is in never_comes", "rank 1 waits in barrier"),
+        {(0,): "never_comes", (1,): "barrier"},
     ),
     "a checkpoint on rank 0 while the others wait": (
         """
@@ -113,12 +118,12 @@ CASES = {
         """,
         """
         if rank == 0:
-            with holdfast.phase("checkpoint 2"):
+            with holdfast.phase("another one"):
                 steps()
                 never_comes()
         barrier("saved again")
         """,
-        ("stalled for", " in checkpoint 2/later", "rank 0 is in never_comes"),
+        {(0,): "never_comes", (1,): "barrier"},
     ),
     "a first step that compiles": (
         """
@@ -128,7 +133,7 @@ CASES = {
         holdfast.progress(1)
         """,
         "never_comes()",
-        ("ranks 0 and 1 are in never_comes",),
+        {(0, 1): "never_comes"},
     ),
     "a start without a sign": (
         """
@@ -136,7 +141,7 @@ CASES = {
             time.sleep(0.1)
         """,
         "never_comes()",
-        ("ranks 0 and 1 are in never_comes",),
+        {(0, 1): "never_comes"},
     ),
     "data that rank 0 loads while the others wait": (
         """
@@ -151,7 +156,7 @@ CASES = {
             never_comes()
         barrier("loaded again")
         """,
-        ("rank 0 is in never_comes", "rank 1 waits in barrier"),
+        {(0,): "never_comes", (1,): "barrier"},
     ),
     "data that rank 0 reads in a silent start while the others wait": (
         """
@@ -166,7 +171,7 @@ CASES = {
             never_comes()
         barrier("read again")
         """,
-        ("rank 0 is in never_comes", "rank 1 waits in barrier"),
+        {(0,): "never_comes", (1,): "barrier"},
     ),
     "a computation that holds the interpreter": (
         """
@@ -181,7 +186,7 @@ CASES = {
             ctypes.PyDLL(None).read(reader, ctypes.create_string_buffer(1), 1)
         holds_the_lock()
         """,
-        ("ranks 0 and 1 are in holds_the_lock",),
+        {(0, 1): "holds_the_lock"},
     ),
     "a begin whose end was lost in a restart": (
         """
@@ -195,7 +200,7 @@ CASES = {
         steps()
         """,
         "never_comes()",
-        ("been stalled for", " in later, where", "ranks 0 and 1 are in never_comes"),
+        {(0, 1): "never_comes"},
     ),
 }
 
@@ -204,14 +209,23 @@ def program(healthy: str, hung: str) -> str:
     return HEAD + textwrap.dedent(healthy) + HANGS_TOO + textwrap.dedent(hung)
 
 
-def expect_silence_then_a_word(job: Job, *words: str, ranks: int = 2) -> None:
-    """Nobody is told of the healthy part, and everybody of what comes after it."""
-    job.until_files(*(f"healthy.{rank}" for rank in range(ranks)))
-    assert "the job hangs" not in job.stderr
-    job.until(lambda: "the job hangs" in job.stderr, "a word of the hang")
-    line = next(line for line in job.stderr.splitlines() if "the job hangs" in line)
-    for word in words:
-        assert word in line
+def expect_silence_then_a_word(
+    job: Job, functions: Mapping[tuple[int, ...], str], *own_phases: str
+) -> None:
+    """Nobody is told of the healthy part, and everybody of what comes after it.
+
+    Then ranks are in these functions, in the phase that all have or in their own.
+    """
+    phases = sorted({"later", *own_phases})
+    ranks = sorted(rank for group in functions for rank in group)
+    job.until_files(*(f"healthy.{rank}" for rank in ranks))
+    assert HANGS not in job.stderr
+    job.until(lambda: HANGS in job.stderr, "a word of the hang")
+    stall = job.events(StallFound)[-1]
+    assert sentences.hang_here(stall.words, [], 0.0, stall.file) in job.stderr
+    assert {each.ranks: each.function for each in stall.locations} == functions
+    before, _ = sentences.stalled(len(ranks), stall.stalled_s, phases, 99.0).split("99 s")
+    assert stall.words.startswith(before)
 
 
 @pytest.mark.thorough(
@@ -223,9 +237,10 @@ def expect_silence_then_a_word(job: Job, *words: str, ranks: int = 2) -> None:
 )
 @pytest.mark.parametrize("what", CASES)
 def test_what_is_healthy_is_not_told_of_and_a_hang_after_it_is(start_job, what: str) -> None:
-    healthy, hung, words = CASES[what]
+    healthy, hung, functions = CASES[what]
+    own_phases = ("another one",) if "another one" in hung else ()
     job = start_job("-n=2", SOON, "--max-restarts=1", script=program(healthy, hung))
-    expect_silence_then_a_word(job, *words)
+    expect_silence_then_a_word(job, functions, *own_phases)
 
 
 HELD = program(
@@ -252,7 +267,7 @@ def test_a_machine_that_was_paused_and_resumed(start_job: StartJob) -> None:
     for pid in [job.process.pid, *paused]:  # The agent looks before anybody moves.
         os.kill(pid, signal.SIGCONT)
     (job.folder / "go").touch()
-    expect_silence_then_a_word(job, "rank 0 is in never_comes", ranks=1)
+    expect_silence_then_a_word(job, {(0,): "never_comes"})
 
 
 @pytest.mark.skipif(shutil.which("gdb") is None, reason="needs gdb")
@@ -275,7 +290,7 @@ def test_a_debugger_that_holds_a_worker(start_job: StartJob) -> None:
         (job.folder / "detach").touch()
         debugger.wait(60)
     (job.folder / "go").touch()
-    expect_silence_then_a_word(job, "rank 0 is in never_comes", ranks=1)
+    expect_silence_then_a_word(job, {(0,): "never_comes"})
 
 
 @pytest.mark.root
@@ -301,12 +316,12 @@ def test_a_worker_whose_disk_stalls(start_job: StartJob, tmp_path: Path, holdfas
         job.until_files("trying")
         until = time.monotonic() + QUIET_S
         wait_until(lambda: time.monotonic() > until, "a long stall")
-        assert "the job hangs" not in job.stderr
+        assert HANGS not in job.stderr
         asked = [str(holdfast), "stacks", name]
         told = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=True).stdout
         assert f"waiting for a file on {disk.folder}" in told
         full = Path(job.folder, told.partition("in full: ")[2].strip()).read_text()
         assert f"({disk.folder}/model.bin)" in full
         disk.answer()
-        expect_silence_then_a_word(job, "rank 0 is in never_comes", ranks=1)
+        expect_silence_then_a_word(job, {(0,): "never_comes"})
         job.clean_up()

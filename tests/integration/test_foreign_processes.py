@@ -15,6 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core.node_io import ProcessesStuck, SpawnerLost
+from holdfast.core.policy import root_cause, sentences
+from holdfast.core.protocol.model import ExitStatus
+
 from ..waiting import until
 from .conftest import Job, StartJob
 
@@ -93,6 +97,19 @@ def foreign(job: Job) -> int:
     return pid
 
 
+def described(pid: int) -> str:
+    """Such a process, as the journal and sentences name it."""
+    return f"pid {pid} (python, state S, of uid 65534)"
+
+
+def expect_named(job: Job, pid: int) -> None:
+    """The process is told to be out of reach."""
+    (stuck,) = job.events(ProcessesStuck)
+    assert stuck.forbidden == (described(pid),)
+    for sentence in sentences.left_behind(stuck.processes, stuck.forbidden):
+        assert sentence in job.stderr
+
+
 def tell(job: Job, status: int) -> None:
     (job.folder / "new").write_text(str(status))
     (job.folder / "new").rename(job.folder / "go")
@@ -111,10 +128,7 @@ def test_a_failure_beside_a_process_of_another_user_ends_the_job_and_names_it(st
     pid = foreign(job)
     tell(job, 3)
     assert job.wait() == 1
-    named = f"pid {pid} (python, state S, of uid 65534)"
-    assert f"{named} belongs to another user: it could not be ended, and may still run" in (
-        job.stderr
-    )
+    expect_named(job, pid)
     assert "rank 0" in job.stderr, "the failure itself is not told"
     assert "the spawner" not in job.stderr
     expect_only(job, pid)
@@ -125,7 +139,7 @@ def test_a_success_that_leaves_a_process_of_another_user_is_one_and_names_it(sta
     pid = foreign(job)
     tell(job, 0)
     assert job.wait() == 0, job.stderr
-    assert f"pid {pid} (python, state S, of uid 65534) belongs to another user" in job.stderr
+    expect_named(job, pid)
     expect_only(job, pid)
 
 
@@ -134,7 +148,7 @@ def test_a_worker_that_is_another_users_can_be_asked_to_end_in_vain(start) -> No
     pid = foreign(job)
     job.send(signal.SIGTERM)
     assert job.wait() == 128 + signal.SIGTERM
-    assert f"pid {pid} (python, state S, of uid 65534) belongs to another user" in job.stderr
+    expect_named(job, pid)
     expect_only(job, pid)
 
 
@@ -146,7 +160,9 @@ def test_a_worker_that_is_another_users_is_no_harm_to_who_asks_for_stacks(start,
     assert "rank 1" in asked.stdout, asked
     os.kill(pid, signal.SIGKILL)
     assert job.wait() == 1
-    assert "rank 0 on vm was killed" in job.stderr.replace(os.uname().nodename, "vm")
+    cause = job.first_failure()
+    assert (cause.rank, cause.pid, cause.status.signal) == (0, pid, signal.SIGKILL)
+    assert root_cause.describe(cause) in job.stderr
     job.expect_nothing_left()
 
 
@@ -155,10 +171,11 @@ def test_a_killed_spawner_names_what_it_leaves_of_another_user(start) -> None:
     pid = foreign(job)
     os.kill(job.spawner(), signal.SIGKILL)
     assert job.wait() == 1
-    left = f"but pid {pid} (python, state S, of uid 65534) could not be ended"
-    assert f"was killed by signal 9 (SIGKILL); its workers were killed with it, {left}" in (
-        job.stderr
-    )
+    (lost,) = job.events(SpawnerLost)
+    assert lost.left == (described(pid),)
+    host = os.uname().nodename
+    assert sentences.spawner_lost(host, lost.reason, lost.left) in job.stderr
+    assert str(ExitStatus(signal=signal.SIGKILL)) in lost.reason
     expect_only(job, pid)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.core.protocol.document import Document, Ledger
 from holdfast.registers.job_record import JobRecord
+from holdfast.runtime.sentences import LINK, NOT_OURS
 
 from ..free_ports import free_port
 from .conftest import Job, StartJob
@@ -76,7 +77,7 @@ def test_a_folder_that_is_a_link_is_refused_in_words(start_job: StartJob, folder
     (folder.parent / "link").symlink_to(folder)
     job = start(start_job, folder.parent / "link", port)
     assert job.wait() == STATUS_USAGE, job.stderr
-    assert "it is a link" in job.stderr
+    assert LINK in job.stderr
     assert "Traceback" not in job.stderr
 
 
@@ -87,4 +88,4 @@ def test_a_folder_of_another_user_is_refused_in_words(start_job: StartJob, folde
     os.chown(folder, 12345, 12345)
     job = start(start_job, folder, port)
     assert job.wait() == STATUS_USAGE, job.stderr
-    assert "does not belong to this user alone" in job.stderr
+    assert NOT_OURS in job.stderr

@@ -12,6 +12,10 @@ import signal
 
 import pytest
 
+from holdfast.core.coordinator_io import Explain
+from holdfast.core.node_io import DeadlineMissed, StallFound, StragglerFound
+from holdfast.core.policy import sentences, stacks
+from holdfast.core.policy.sentences import HANGS
 from holdfast.processes.monitoring import debugger
 
 from ..free_ports import free_port
@@ -29,6 +33,17 @@ for step in range(20):
     holdfast.progress(step)
     time.sleep(0.01)
 """
+
+
+def grouped(stall: StallFound) -> tuple[stacks.StackGroup, ...]:
+    """The locations that a stall was found with."""
+    return stacks.grouped_by(
+        (stacks.told_location(each), stacks.WorkerStack(rank))
+        for each in stall.locations
+        for rank in each.ranks
+    )
+
+
 SOON = f"--hang-after={HANG_AFTER_S}"
 
 
@@ -43,14 +58,19 @@ if rank == 1:
 barrier()
 """
     job = start_job("-n=3", SOON, script=script)
-    job.until(lambda: "the job hangs" in job.stderr, "a word of it")
-    line = next(line for line in job.stderr.splitlines() if "the job hangs" in line)
-    assert "all workers have been stalled for" in line
-    assert "ranks 0 and 2 wait in" in line
-    assert "rank 1 is in load_batch at program.py:" in line
-    assert (job.folder / line.rpartition("their stacks: ")[2]).read_text().count("rank ") >= 3
+    job.until(lambda: HANGS in job.stderr, "a word of it")
+    (stall,) = job.events(StallFound)
+    assert sentences.hang_here(stall.words, [], 0.0, stall.file) in job.stderr
+    assert stall.stalled_s >= HANG_AFTER_S
+    assert [(each.ranks, each.function) for each in stall.locations] == [
+        ((0, 2), "barrier"),
+        ((1,), "load_batch"),
+    ]
+    assert stall.locations[1].where.startswith("program.py:")
+    assert stacks.in_words(grouped(stall)) in stall.words
+    assert (job.folder / stall.file).read_text().count("rank ") >= 3
     assert job.process.poll() is None, "nothing is done about it"
-    assert job.stderr.count("the job hangs") == 1
+    assert job.stderr.count(HANGS) == 1
 
 
 @pytest.mark.thorough
@@ -70,13 +90,26 @@ if os.environ["HOLDFAST_ROUND"] == "1":
     words = ("-n=2", SOON, "--hang=restart", "--max-restarts=1", "--no-warm", *meet)
     nodes = [start_job(*words, script=script) for _ in range(2)]
     assert [node.wait() for node in nodes] == [0, 0]
-    said = [line for node in nodes for line in node.stderr.splitlines() if "on 2 nodes" in line]
-    assert len(said) == 1, said
-    assert "the job hangs: all workers on 2 nodes have been stalled for" in said[0]
-    assert re.search(r"; rank 2 on \S+ is in load_batch at program.py:\d+", said[0])
-    assert [node.stderr.count("ending rank 2 for it") for node in nodes].count(1) == 1
-    assert all(node.stderr.count("their stacks: ") == 1 for node in nodes), "each says its own"
-    assert not any("slow, but" in node.stderr for node in nodes), "to be asked is no movement"
+    texts = [(node, effect.text) for node in nodes for effect in node.effects(Explain)]
+    (host, told) = next((node, text) for node, text in texts if text.startswith(HANGS))
+    assert sum(node.stderr.count(told) for node in nodes) == host.stderr.count(told) == 1
+    stalls = [node.events(StallFound)[0] for node in nodes]
+    (odd,) = [each for stall in stalls for each in stall.locations if 2 in each.ranks]
+    assert (odd.ranks, odd.function) == ((2,), "load_batch")
+    (stalled_s,) = re.findall(r" (\d+) s: ", told)
+    assert int(stalled_s) >= HANG_AFTER_S
+    before, where = sentences.hang_of_nodes(2, int(stalled_s), "|", []).split("|")
+    assert told.startswith(before)
+    assert told.endswith(where)
+    location = re.escape(stacks.told_location(odd).in_words(is_one=True))
+    assert re.search(rf"; rank 2 on \S+ {location}", told)
+    ending = sentences.ending_for_hang(2)
+    assert sorted(node.stderr.count(ending) for node in nodes) == [0, 1]
+    for node, stall in zip(nodes, stalls, strict=True):
+        own = sentences.hang_here(stall.words, [], 0.0, stall.file)
+        assert node.stderr.count(own) == 1, "each says its own"
+        assert node.stderr.count(HANGS) == (2 if node is host else 1)
+        assert node.events(StragglerFound) == [], "to be asked is no movement"
 
 
 SILENT = """
@@ -91,25 +124,24 @@ if os.environ["HOLDFAST_ROUND"] == "1":
 
 
 @pytest.mark.parametrize(
-    ("rank_1", "words"),
-    [
-        ("never_comes()", "ending rank 1 for it"),
-        (
-            "sys.exit(0)",
-            r"; rank 1 had ended with exit code 0 \d+ s before, and may be what they wait for; ",
-        ),
-    ],
+    ("rank_1", "has_ended"),
+    [("never_comes()", False), ("sys.exit(0)", True)],
     ids=["stuck", "ended"],
 )
 def test_a_job_that_says_nothing_is_tried_again_where_a_cause_is_known(
-    run_job, rank_1: str, words: str
+    run_job, rank_1: str, has_ended: bool
 ) -> None:
     script = SILENT + f"    {rank_1} if rank == 1 else barrier()\n"
     job = run_job("-n=3", SOON, "--hang=restart", "--max-restarts=1", script=script)
     assert job.wait() == 0
-    assert job.stderr.count("the job hangs: ") == 1
-    assert re.search(words, job.stderr)
-    assert "restarting (1 of 1)" in job.stderr
+    assert job.stderr.count(HANGS) == 1
+    stall = job.events(StallFound)[-1]
+    if has_ended:
+        around = re.escape(sentences.hang_here(stall.words, [1], 4321.0, stall.file))
+        assert re.search(around.replace("4321", r"\d+"), job.stderr)
+    else:
+        assert sentences.ending_for_hang(1) in job.stderr
+    assert sentences.restarting(0.0, 1, 1) in job.stderr
 
 
 def test_a_job_that_hangs_is_tried_again_if_that_is_wanted(run_job) -> None:
@@ -120,12 +152,14 @@ if os.environ["HOLDFAST_ROUND"] == "1":
 """
     job = run_job("-n=2", SOON, "--hang=restart", "--max-restarts=1", script=script)
     assert job.wait() == 0
-    assert "ending rank 0 for it (--hang restart)" in job.stderr
-    assert "the job hung, and it was ended in" in job.stderr
-    assert "restarting (1 of 1)" in job.stderr
-    path = re.search(r"it was ended in .*; stacks: (.*\.txt)", job.stderr)
-    assert path is not None, "the failure names where the stacks are"
-    full = (job.folder / path[1]).read_text()
+    assert sentences.ending_for_hang(0) in job.stderr
+    assert sentences.restarting(0.0, 1, 1) in job.stderr
+    (stall,) = job.events(StallFound)
+    where = next(stacks.told_location(each) for each in stall.locations if 0 in each.ranks)
+    why = sentences.ended_for_hang(where.shortly(), stall.file)
+    assert why in job.stderr, "the failure names where the stacks are"
+    assert where.function
+    full = (job.folder / stall.file).read_text()
     assert ("With frames of C" in full) == bool(debugger.installed())
 
 
@@ -140,9 +174,9 @@ for step in range(20, 1000):
         break
 """
     job = start_job(SOON, script=script)
-    job.until(lambda: "the job hangs" in job.stderr, "a word of it")
+    job.until(lambda: HANGS in job.stderr, "a word of it")
     (job.folder / "go").touch()
-    job.until(lambda: "the workers of this node are progressing again" in job.stderr, "its end")
+    job.until(lambda: sentences.RESUMED in job.stderr, "its end")
     (job.folder / "end").touch()
     assert job.wait() == 0
 
@@ -212,7 +246,7 @@ def test_what_is_healthy_is_not_told_of(run_job, what: str) -> None:
         steps = f"import time\ntime.sleep({QUIET_S})\n" + STEPS
     job = run_job("-n=2", SOON, script=steps + LONG + textwrap.dedent(HEALTHY[what]))
     assert job.wait() == 0
-    assert "the job hangs" not in job.stderr
+    assert HANGS not in job.stderr
 
 
 def test_a_stopped_worker_is_not_told_of(start_job) -> None:
@@ -231,7 +265,7 @@ def test_a_stopped_worker_is_not_told_of(start_job) -> None:
 
     before = switches()
     job.until(lambda: switches() > before + 60, "many looks at it")
-    assert "the job hangs" not in job.stderr
+    assert HANGS not in job.stderr
     os.kill(worker, signal.SIGCONT)
     (job.folder / "go").touch()
     assert job.wait() == 0
@@ -241,7 +275,7 @@ def test_with_hang_off_nobody_looks(run_job) -> None:
     script = f"{STEPS}{LONG}\nwhile lasts():\n    time.sleep(0.1)"
     job = run_job(SOON, "--hang=off", script=script)
     assert job.wait() == 0
-    assert "the job hangs" not in job.stderr
+    assert HANGS not in job.stderr
 
 
 def test_a_scope_that_takes_too_long_ends_its_worker_with_its_stack_kept(run_job) -> None:
@@ -258,18 +292,20 @@ with holdfast.expires(1000, "all of it"):
 """
     job = run_job("-n=2", "--heartbeat=0.5", script=script)
     assert job.wait() == 1
-    assert (
-        "rank 1: the deadline of loading ran out while it was in load at program.py:" in job.stderr
-    )
-    line = next(line for line in job.stderr.splitlines() if "its stack: " in line)
-    assert "in load" in (job.folder / line.rpartition("its stack: ")[2]).read_text()
+    (missed,) = job.events(DeadlineMissed)
+    assert missed.deadline == sentences.scope_deadline("loading")
+    assert (missed.local_rank, missed.location) == (1, "in load at program.py:5")
+    words = sentences.deadline_missed(missed.deadline, missed.location)
+    assert sentences.ending_for_deadline(1, words, missed.file) in job.stderr
+    assert "in load" in (job.folder / missed.file).read_text()
 
 
 def test_a_worker_without_a_first_step_in_time_is_ended(run_job) -> None:
     script = "import time\ndef compiles():\n    time.sleep(1000)\ncompiles()"
     job = run_job("--first-step-timeout=1", script=script)
     assert job.wait() == 1
-    assert "--first-step-timeout 1) ran out while it was in compiles at program.py:3" in job.stderr
+    deadline = sentences.first_step_time(1.0)
+    assert sentences.deadline_missed(deadline, "in compiles at program.py:3") in job.stderr
 
 
 def test_a_worker_that_steps_in_time_is_not(run_job) -> None:
@@ -295,5 +331,5 @@ for step in range(40):
 def test_where_nobody_reports_steps_those_of_optimizers_show_a_hang(run_job, how: str) -> None:
     job = run_job("-n=2", SOON, "--hang=restart", "--max-restarts=1", how, script=OPTIMIZER)
     assert job.wait() == 0, job.stderr
-    assert job.stderr.count("the job hangs") == 1
-    assert "restarting (1 of 1)" in job.stderr
+    assert job.stderr.count(HANGS) == 1
+    assert sentences.restarting(0.0, 1, 1) in job.stderr

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import socket
 import subprocess
@@ -9,6 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from holdfast.agent.sentences import health_at, no_health_port
+from holdfast.core.protocol.model import Endpoint
 
 from ..free_ports import free_port
 from .conftest import StartJob
@@ -70,14 +75,15 @@ def test_a_port_that_is_taken_is_said_and_done_without(run_job: StartJob) -> Non
         job = run_job(f"--health-port={port}", script="print('ran')")
     assert job.wait() == 0
     assert job.stdout == "ran\n"
-    assert f":{port}: Address already in use" in job.stderr
-    assert "no health port, and the job goes on without it" in job.stderr
+    taken_words = os.strerror(errno.EADDRINUSE)
+    assert no_health_port(Endpoint("::", port), taken_words) in job.stderr
 
 
 def test_an_address_that_is_not_of_this_machine_is_said_too(run_job: StartJob) -> None:
     job = run_job("--health-port=0", "--health-host=192.0.2.7", script="print('ran')")
     assert job.wait() == 0
-    assert "192.0.2.7:0: Cannot assign requested address" in job.stderr
+    why = os.strerror(errno.EADDRNOTAVAIL)
+    assert no_health_port(Endpoint("192.0.2.7", 0), why) in job.stderr
 
 
 def test_torchruns_variable_asks_for_it_too_and_one_address_can_be_enough(
@@ -86,7 +92,8 @@ def test_torchruns_variable_asks_for_it_too_and_one_address_can_be_enough(
     port = free_port()
     variables = {"TORCHELASTIC_HEALTH_CHECK_PORT": str(port), "HOLDFAST_HEALTH_HOST": "127.0.0.1"}
     job = start_job(script=STEPPING, env=variables)
-    job.until(lambda: f"health and metrics at http://127.0.0.1:{port}/" in job.stderr, "the port")
+    told = health_at(Endpoint("127.0.0.1", port))
+    job.until(lambda: told in job.stderr, "the port")
     assert probe(port, "/").text.startswith("/livez ")
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.2", port))

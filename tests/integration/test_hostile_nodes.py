@@ -25,6 +25,7 @@ from holdfast.core.protocol.messages import (
     WorkersSucceeded,
 )
 from holdfast.core.protocol.model import Endpoint, ErrorDetail, ExitStatus, Failure, NodeInfo
+from holdfast.engine.sentences import LEADS
 from holdfast.transport.auth import ConnectionSecurity
 from holdfast.transport.frames import FrameReader, ProtocolError, encode
 from holdfast.transport.handshake import ClientSide
@@ -174,7 +175,7 @@ def test_nobody_speaks_in_the_name_of_another_node_or_of_the_host(
 
 def test_what_others_say_begins_no_line_and_moves_no_cursor(job: Besieged) -> None:
     job.start("--max-restarts=0")
-    job.until(lambda: "is the coordinator" in job.said(0), "the coordinator")
+    job.until(lambda: LEADS in job.said(0), "the coordinator")
     liar = Liar(job.port, "mallory")
     liar.say(NodeGreeted(NodeInfo("mallory", "evil", 1), endpoint=Endpoint("127.0.0.1", 1)))
     while msgpack.decode(liar.hear())[2]["type"] != "RunRound":
@@ -196,7 +197,7 @@ def test_the_report_of_a_failed_job_shows_what_others_say_on_lines_of_its_own(
 ) -> None:
     """The report of how a job ended has reasons and texts of other machines in it."""
     job.start("--max-restarts=0")
-    job.until(lambda: "is the coordinator" in job.said(0), "the coordinator")
+    job.until(lambda: LEADS in job.said(0), "the coordinator")
     liar = Liar(job.port, "mallory")
     liar.say(NodeGreeted(NodeInfo("mallory", "evil", 1), endpoint=Endpoint("127.0.0.1", 1)))
     while (order := msgpack.decode(liar.hear())[2])["type"] != "RunRound":
@@ -244,7 +245,7 @@ def test_with_tls_a_coordinator_s_death_is_not_believed_because_a_connection_end
         where = (place, "--local-addr=127.0.0.1", f"--snapshot-dir={machine}")
         job.start("--rdzv-backend=file", *where, "--nnodes=2:3", *words)
     job.until(lambda: any("-3-" in name for name in job.runs()), "a round of three")
-    (leader,) = [n for n in range(3) if "this node is the coordinator" in job.said(n)]
+    (leader,) = [n for n in range(3) if LEADS in job.said(n)]
     survivors = [n for n in range(3) if n != leader]
     job.agents[leader].kill()
     job.agents[leader].wait()

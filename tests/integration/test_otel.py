@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 
+from holdfast.agent.sentences import no_traces, spans_unsent
+from holdfast.core.coordinator_io import Explain
+from holdfast.core.policy import sentences
+
 from ..free_ports import free_port
 from .conftest import StartJob
 
@@ -87,7 +91,10 @@ def test_rounds_and_recoveries_arrive_as_one_trace(run_job: StartJob, receiver: 
         assert whole.start_time_unix_nano <= spans[name].start_time_unix_nano
         assert spans[name].end_time_unix_nano <= whole.end_time_unix_nano
     assert spans["stop"].parent_span_id == spans["recovery"].span_id
-    assert "ended with exit code 3" in spans["round 1"].status.message
+    why = spans["round 1"].status.message
+    restarts = [told.text for told in job.effects(Explain) if told.topic == "restart"]
+    assert restarts == [sentences.and_then(why, sentences.restarting(0.0, 1, 1))]
+    assert " 3" in why, "the exit code"
     assert "worker_failed" in {event.name for event in spans["round 1"].events}
     assert not spans["round 2"].status.message
     assert receiver.resource["service.name"] == "holdfast"
@@ -107,4 +114,4 @@ def test_an_endpoint_that_is_none_is_said_and_the_job_goes_on(run_job: StartJob)
     job = run_job("--otel", script="print('ran')", env={"OTEL_EXPORTER_OTLP_ENDPOINT": "nowhere"})
     assert job.wait() == 0
     assert "Traceback" not in job.stderr
-    assert "holdfast: OpenTelemetry: not all spans could be sent " in job.stderr
+    assert f"holdfast: {no_traces(spans_unsent('nowhere'))}\n" in job.stderr

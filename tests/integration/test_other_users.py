@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -14,8 +15,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from holdfast.admin import sentences
 from holdfast.admin.client import AdminError, LocalAgent, connect_here, connect_to, local_agents
-from holdfast.runtime.local_peer import peer_of
+from holdfast.cli.sentences import JOB_STOPS
+from holdfast.core.protocol.model import Endpoint
+from holdfast.engine.sentences import port_of_stranger
+from holdfast.runtime.local_peer import peer_of, user_of
 from holdfast.transport import sharing
 from holdfast.worker.channel import address_of
 
@@ -72,7 +77,7 @@ def test_stop_ends_the_job_of_its_owner_and_not_what_passes_for_it(
     once(lambda: agent_of(running, job), "the job to be there")
     stopped = run_holdfast("stop", job)
     assert stopped.returncode == 0, stopped.stderr
-    assert "the job ends" in stopped.stdout
+    assert JOB_STOPS in stopped.stdout
     running.process.wait(DEADLINE_S)
 
 
@@ -123,7 +128,8 @@ def test_a_job_without_a_token_does_not_dial_another_user_who_has_its_port(
         stranger.kill()
         assert stranger.stdout is not None
         assert stranger.stdout.read() == "", "it was not dialled"
-    assert f"another user of this machine (uid {STRANGER}) has the port" in running.stderr
+    mistake, hint = port_of_stranger(STRANGER, Endpoint("127.0.0.1", port))
+    assert f"{mistake}\nhint: {hint}\n" in running.stderr
 
 
 @pytest.mark.root
@@ -133,13 +139,14 @@ def test_root_is_told_whose_jobs_there_are_and_does_not_take_one_for_another(
     whose = {agent.uid for agent in local_agents(job)}
     assert whose == {STRANGER}
     with false_agent_of(OWNER, job, 1) as other:
-        with pytest.raises(AdminError, match=f"uid {STRANGER} and uid {OWNER} each have a job"):
+        users = sorted(map(user_of, (STRANGER, OWNER)))
+        with pytest.raises(AdminError, match=re.escape(sentences.jobs_of_several(users, job))):
             connect_here(job)
         other.kill()
     with connect_here(job) as visit:
         assert visit.run_id == job
     (agent, *_) = local_agents(job)
-    with pytest.raises(AdminError, match="has just ended"):
+    with pytest.raises(AdminError, match=re.escape(sentences.just_ended(job))):
         connect_to(msgspec.structs.replace(agent, uid=OWNER))
 
 
@@ -182,7 +189,9 @@ def test_a_user_asks_nobody_elses_agents_and_is_told_whose_they_are(
     assert f"heard {OWNER}\n" not in false_agents.stdout.read(), "it was not spoken to"
     none, words = told.splitlines()
     assert none == "[]"
-    assert words.startswith("no job of yours runs on this machine; ")
+    before, after = sentences.no_own_job(["|"]).split("|")
+    assert words.startswith(before)
+    assert words.endswith(after)
     assert f"uid {STRANGER}" in words
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.engine.sentences import LEADS
 from holdfast.placement.model import port_of_numbers
 
 from ..free_ports import free_port
@@ -96,7 +97,7 @@ def test_a_step_of_two_nodes_runs_with_no_flags_and_workers_see_no_ranks_of_slur
     assert (first, second) == (0, 0), said_first + said
     assert ", step 0: 2 nodes, this is node 1, meeting at localhost:" in said
     assert ", step 0: 2 nodes, this is node 0, meeting at localhost:" in said_first
-    assert "this node is the coordinator" in said_first
+    assert LEADS in said_first
     workers = found(tmp_path)
     assert workers.keys() == {0, 1}
     for rank, worker in workers.items():

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.engine.sentences import LEADS
+
 from ..etcd_cluster import EtcdCluster, EtcdOptions
 from ..free_ports import free_port
 from ..waiting import until
@@ -23,7 +25,6 @@ TESTS = Path(__file__).parents[1]
 EXAMPLES = TESTS.parent / "examples"
 TIMES = "last_call_timeout=1"
 STATUS_NOBODY_REACHED = 3
-LEADS = "this node is the coordinator, on"
 PASSWORD_NAME = "HOLDFAST_REGISTER_PASSWORD"
 PASSWORD = "correct horse"
 WRONG = "wrong battery staple"

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.engine.sentences import LEADS
+
 from ..free_ports import free_port
 from .conftest import MARK, StartJob
 
@@ -58,7 +60,7 @@ def test_the_token_still_counts(start_job: StartJob, tmp_path: Path) -> None:
     meet = (f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=job", "--nnodes=2", "--no-warm")
     keep = (f"--snapshot-dir={tmp_path}",)
     host = start_job(*meet, *keep, script="pass", env={"HOLDFAST_TOKEN": TOKEN})
-    host.until(lambda: "is the coordinator" in host.stderr, "the coordinator")
+    host.until(lambda: LEADS in host.stderr, "the coordinator")
     wrong = start_job(*meet, *keep, script="pass", env={"HOLDFAST_TOKEN": "wrong-" + TOKEN})
     assert wrong.wait() == 3
     assert "wrong token" in wrong.stderr

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.engine.sentences import LEADS
+
 from ..free_ports import free_port
 
 DEADLINE_S = 100.0
@@ -96,7 +98,7 @@ def test_who_has_not_the_token_is_refused_and_disturbs_nobody(
 ) -> None:
     first = start("--nnodes=2", token=TOKEN)
     assert first.stderr is not None
-    while "is the coordinator" not in first.stderr.readline():
+    while LEADS not in first.stderr.readline():
         assert first.poll() is None
     stranger = start("--nnodes=2", token=token)
     _, errors = stranger.communicate(timeout=DEADLINE_S)

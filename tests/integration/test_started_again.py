@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from holdfast.core.policy.liveness_locks import LockRecord, RecordedSeat
+from holdfast.engine.sentences import LEADS
 
 from ..etcd_cluster import EtcdCluster
 from ..free_ports import free_port
@@ -25,7 +26,6 @@ from .conftest import Job, StartJob
 LEASE = "--lease=600"
 NODES = 3
 WAITS = "which may still run"
-LEADS = "this node is the coordinator, on"
 # Says that it runs, leaves a child in a session of its own when it is told how, and ends when it is
 # told to. The child has its parent's descriptors, or none of them.
 PROGRAM = """

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.runtime.sentences import another_error, own_error
+
 from .conftest import Job, StartJob
 
 WAITING = """
@@ -55,7 +57,7 @@ IN_A_LANE = """
 append = JournalFile.append
 JournalFile.append = lambda self, line: fail() if os.path.exists("fail") else append(self, line)
 """
-REASON = "this node ends because of an error in Holdfast: LookupError: it was planted"
+REASON = own_error("LookupError: it was planted")[0]
 
 
 def start(start_program: StartJob, planted: str, *words: str) -> Job:
@@ -115,7 +117,7 @@ def test_in_the_clean_up_after_another(start_program: StartJob) -> None:
     (job.folder / "fail").touch()
     assert job.wait() == 1
     assert REASON in job.stderr
-    assert "then, while cleaning up: IndexError" in job.stderr
+    assert another_error("IndexError") in job.stderr
     job.expect_nothing_left()
 
 

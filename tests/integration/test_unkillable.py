@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core.node_io import ProcessesStuck
+from holdfast.core.policy import sentences
+
 from ..waiting import until
 
 pytestmark = pytest.mark.root
@@ -103,14 +106,22 @@ def expect_gone_after_thaw(job, freezer: Freezer, frozen: int) -> None:
     job.expect_nothing_left()
 
 
+def expect_stuck(job, frozen: int) -> None:
+    """It is told that this process did not end."""
+    (stuck,) = job.events(ProcessesStuck)
+    (named,) = stuck.processes
+    assert named.startswith(f"pid {frozen} ")
+    (sentence,) = sentences.left_behind(stuck.processes, stuck.forbidden)
+    assert sentence in job.stderr
+
+
 @pytest.mark.parametrize("start", ["--preload=json", "--no-warm"])
 @pytest.mark.parametrize("restarts", ["--max-restarts=0", "--max-restarts=3"])
 def test_a_failure_beside_a_stuck_worker_ends_the_job(start_pair, freezer, start, restarts) -> None:
     job, frozen = start_pair(*PATIENCE, start, restarts)
     (job.folder / "go").touch()
     assert job.wait() == 1
-    assert f"pid {frozen}" in job.stderr
-    assert "did not die from SIGKILL" in job.stderr
+    expect_stuck(job, frozen)
     assert "rank 1" in job.stderr, "the failure itself is not told"
     expect_gone_after_thaw(job, freezer, frozen)
 
@@ -119,15 +130,15 @@ def test_a_signal_ends_a_job_with_a_stuck_worker(start_pair, freezer) -> None:
     job, frozen = start_pair(*PATIENCE)
     job.send(signal.SIGTERM)
     assert job.wait() == 128 + signal.SIGTERM
-    assert f"pid {frozen}" in job.stderr
-    assert "did not die from SIGKILL" in job.stderr
+    expect_stuck(job, frozen)
     expect_gone_after_thaw(job, freezer, frozen)
 
 
 def test_a_second_interrupt_ends_a_job_with_a_stuck_worker(start_pair, freezer) -> None:
     job, frozen = start_pair("--shutdown-timeout=600", "--unkillable-timeout=0.5")
     job.send(signal.SIGINT)
-    job.until(lambda: "passing it on" in job.stderr, "the agent to pass it on")
+    passed_on = sentences.passed_on(2, 600.0, is_interrupt=True)
+    job.until(lambda: passed_on in job.stderr, "the agent to pass it on")
     job.send(signal.SIGINT)
     assert job.wait() == 128 + signal.SIGINT
     assert f"pid {frozen}" in job.stderr

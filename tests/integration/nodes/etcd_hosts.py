@@ -29,6 +29,7 @@ from typing import NamedTuple
 from holdfast.core.node_io import Told
 from holdfast.core.protocol.document import LIMIT_BYTES, Document, decode
 from holdfast.core.protocol.model import Term
+from holdfast.engine.sentences import LEADS
 from holdfast.observe import journal
 
 from ...etcd_cluster import QUICK_ELECTIONS, EtcdCluster, EtcdOptions, EtcdPlace
@@ -46,8 +47,6 @@ import os, time
 while not os.path.exists(os.environ["WAITS_FOR"]):
     time.sleep(0.02)
 """
-LEADS = "this node is the coordinator, on"
-LEADS_NO_MORE = "this node is no longer the coordinator"
 
 
 def boot_time() -> float:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core.policy.sentences import REGISTER_ANSWERS
+
 from ...etcd_cluster import EtcdServer
 from .conftest import MakeHosts
 from .etcd_hosts import SERVERS, EtcdJob, cluster_on
@@ -84,7 +86,7 @@ def test_a_register_that_is_out_of_reach_for_a_while_stops_nothing(job) -> None:
     job.until_steps_more(STEPS)
     for server in job.cluster.servers:
         server.resume()
-    job.until(lambda: "the register answers again" in leader.stderr, "that it is over")
+    job.until(lambda: REGISTER_ANSWERS in leader.stderr, "that it is over")
     job.until_steps_more(STEPS // 5)
     finish_undisturbed(job, pids)
 

@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core.policy import sentences
+from holdfast.core.protocol.model import Endpoint
+from holdfast.engine.sentences import leads
+
 from .hosts import Host
 from .nodes_job import CONF, PATIENT_CONF, Agent, NodesJob, kill_worker
 
@@ -155,8 +159,8 @@ def test_a_second_node_of_a_rank_says_why_it_stands_by_and_takes_over(make_stati
     first, second = static.start_all(NO_RESTARTS)
     number = job.until_stepping(world=2)
     third = static.start(job.hosts[2], 1, NO_RESTARTS)
-    job.until(lambda: "--node-rank 1 is taken by host2" in third.stderr, "its word")
-    assert "this node stands by until that one is gone" in third.stderr
+    taken = sentences.rank_taken(1, "host2")
+    job.until(lambda: taken in third.stderr, "its word")
     assert job.newest() == number, "one node's mistake ends no round"
     second.kill_all()
     number = job.until_stepping(world=2, after=number)
@@ -186,7 +190,7 @@ def test_the_coordinator_s_port_can_be_named(make_static) -> None:
     static.conf += ",coordinator_port=29999"
     agents = [static.start(host, static.rank_of(host)) for host in job.hosts]
     job.until_stepping(world=2)
-    assert "is the coordinator, on 10.77.0.1:29999" in agents[0].stderr
+    assert leads(Endpoint("10.77.0.1", 29999)) in agents[0].stderr
     assert f":{COORDINATOR_PORT}" not in agents[0].stderr
     job.finish(*agents)
 

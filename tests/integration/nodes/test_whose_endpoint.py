@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.protocol.model import Endpoint
-from holdfast.engine.endpoint_host import meant_elsewhere
-from holdfast.transport.resolving import numeric
+from holdfast.engine.sentences import LEADS, meant_elsewhere
 
 from .hosts import Host
 from .nodes_job import PATIENT_CONF, PORT, NodesJob
@@ -58,13 +57,11 @@ def test_the_machine_with_all_of_the_addresses_hosts(make_named_job, in_front: s
     for host in job.hosts:
         on(host, "ip", "address", "add", f"{BRIDGE}/32", "dev", "lo")
     other = job.start(job.hosts[1], *TWO)
-    told = meant_elsewhere(
-        Endpoint.parse(job.endpoint), tuple(numeric(Endpoint("10.77.0.1", PORT)))
-    )
+    told = meant_elsewhere(Endpoint.parse(job.endpoint), ["10.77.0.1"])
     job.until(lambda: told in other.stderr, "the other one not to host")
     meant = job.start(job.hosts[0], *TWO)
     job.until_stepping(world=2)
-    assert "is the coordinator" not in other.stderr
+    assert LEADS not in other.stderr
     job.finish(meant, other)
 
 
@@ -85,7 +82,7 @@ def test_who_can_bind_the_address_of_another_does_not_host(make_job) -> None:
     job.until(lambda: "the coordinator" in other.stderr, "it to look for the coordinator")
     meant = job.start(job.hosts[0], *TWO)
     job.until_stepping(world=2)
-    assert "is the coordinator" not in other.stderr
+    assert LEADS not in other.stderr
     job.finish(meant, other)
 
 
