@@ -22,6 +22,7 @@ from holdfast.core.protocol.model import Endpoint
 from holdfast.engine.sentences import port_of_stranger
 from holdfast.runtime.local_peer import peer_of, user_of
 from holdfast.transport import sharing
+from holdfast.transport.sentences import holder, not_shared
 from holdfast.worker.channel import address_of
 
 from .. import false_agent
@@ -111,7 +112,7 @@ def test_a_start_does_without_a_name_that_another_user_has(
     with another_user(HOLDS_NAMES, name):
         running = start_job(*meet, *more, script="print('trained')")
         assert running.process.wait(DEADLINE_S) == 0, running.stderr
-    assert f"another user (uid {STRANGER}) has the name" in running.stderr
+    assert not_shared(f"127.0.0.1:{port}", holder(STRANGER)) in running.stderr
 
 
 @pytest.mark.root

@@ -10,6 +10,7 @@ import pytest
 from holdfast.core.protocol.messages import Heartbeat, StopRound
 from holdfast.core.protocol.model import Endpoint, Term
 from holdfast.transport import client as clients
+from holdfast.transport import sentences
 from holdfast.transport.auth import ConnectionSecurity
 from holdfast.transport.client import Client
 from holdfast.transport.dialling import Identity
@@ -67,13 +68,13 @@ class FakeServer:
 def test_a_refused_connection_is_named(stage: Stage) -> None:
     port = free_port()
     reason, permanent = lost(stage, stage.agent(), Endpoint(LOOPBACK, port))
-    assert reason == f"127.0.0.1:{port} refused the connection"
+    assert reason == f"127.0.0.1:{port} {sentences.REFUSED}"
     assert not permanent
 
 
 def test_a_name_that_means_nothing_is_named(stage: Stage) -> None:
     reason, permanent = lost(stage, stage.agent(), Endpoint("no-such-host.invalid", 1))
-    assert reason == "cannot resolve no-such-host.invalid"
+    assert reason == sentences.unresolved("no-such-host.invalid")
     assert not permanent
 
 
@@ -89,18 +90,18 @@ def test_everything_that_failed_is_named(stage: Stage) -> None:
     port = free_port()
     endpoints = (Endpoint("no-such-host.invalid", 1), Endpoint(LOOPBACK, port))
     reason, _ = lost(stage, stage.agent(), *endpoints)
-    assert "cannot resolve no-such-host.invalid" in reason
-    assert f"127.0.0.1:{port} refused the connection" in reason
+    assert sentences.unresolved("no-such-host.invalid") in reason
+    assert f"127.0.0.1:{port} {sentences.REFUSED}" in reason
 
 
 def test_without_an_endpoint_it_is_said(stage: Stage) -> None:
-    assert lost(stage, stage.agent())[0] == "there is no endpoint to dial"
+    assert lost(stage, stage.agent())[0] == sentences.NO_ENDPOINT
 
 
 def test_one_that_never_answers_is_named_in_the_end(stage: Stage) -> None:
     silent = FakeServer(stage)
     reason, permanent = lost(stage, stage.agent(), silent.endpoint, timeout_s=0.3)
-    assert reason == f"{silent.endpoint} did not answer within 0.3 s"
+    assert reason == sentences.within(sentences.silent(silent.endpoint), 0.3)
     assert not permanent
 
 
@@ -119,7 +120,7 @@ def test_another_service_at_that_port_is_no_coordinator(stage: Stage) -> None:
             "the coordinator requires a token, but the node has none",
             True,
         ),
-        (SECRET, "other", f"this coordinator serves job {JOB}, not other ({ADVICE})", False),
+        (SECRET, "other", f"{sentences.other_job(JOB, 'other')} ({ADVICE})", False),
     ],
 )
 def test_a_refusal_is_told_in_the_servers_words(
@@ -190,7 +191,7 @@ def test_after_a_loss_it_may_dial_again_and_gets_another_tether(stage: Stage) ->
     agent = stage.connect()
     stage.server.close()
     stage.until(lambda: agent.lost)
-    assert agent.lost == [("the connection was closed", False)]
+    assert agent.lost == [(sentences.CLOSED, False)]
     stage.serve(port=port)
     agent.client.dial((stage.endpoint,), 20)
     stage.until(lambda: len(agent.tethers) == 2)

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.core.protocol.messages import Heartbeat, StopRound, WorkersProgressed
 from holdfast.transport import connection as connections
-from holdfast.transport import listener
+from holdfast.transport import listener, sentences
 from holdfast.transport.auth import OPEN, ConnectionSecurity
 from holdfast.transport.frames import FRAME_LIMIT, HANDSHAKE_LIMIT, VERSION, encode, encode_order
 from holdfast.transport.handshake import ClientSide, Opening, Proof, read_refusal
@@ -125,7 +125,7 @@ def test_a_wrong_version_is_told_both_versions(stage: Stage, good: Agent) -> Non
     raw.send(encode(Opening(version=VERSION + 1, job=JOB, node="node", kind="control")))
     kind, reason = refusal(stage, raw)
     assert kind == "version"
-    assert f"version {VERSION} of the protocol, not {VERSION + 1}" in reason
+    assert reason == sentences.other_version(VERSION, VERSION + 1)
 
 
 def test_a_wrong_job_is_told_both_jobs(stage: Stage, good: Agent) -> None:
@@ -133,7 +133,7 @@ def test_a_wrong_job_is_told_both_jobs(stage: Stage, good: Agent) -> None:
     raw.send(ClientSide("their-job", "node", "control", SECRET).opening())
     kind, reason = refusal(stage, raw)
     assert kind == "job"
-    assert f"this coordinator serves job {JOB}, not their-job" in reason
+    assert sentences.other_job(JOB, "their-job") in reason
 
 
 def test_a_wrong_token_is_refused(stage: Stage, good: Agent) -> None:
@@ -232,7 +232,7 @@ def test_one_that_closes_only_its_half_is_closed(stage: Stage, good: Agent) -> N
     raw = admitted(stage, "node")
     raw.socket.shutdown(socket.SHUT_WR)
     stage.until(lambda: raw.is_ended)
-    assert stage.coordinator.lost == [("node", "the connection was closed")]
+    assert stage.coordinator.lost == [("node", sentences.CLOSED)]
 
 
 def test_one_that_resets_at_any_point_is_forgotten(stage: Stage, good: Agent) -> None:
@@ -245,7 +245,7 @@ def test_one_that_resets_at_any_point_is_forgotten(stage: Stage, good: Agent) ->
     raw.read_no_more()
     reset(raw.socket)
     stage.until(lambda: stage.coordinator.lost)
-    assert stage.coordinator.lost == [("node", "the connection was reset")]
+    assert stage.coordinator.lost == [("node", sentences.RESET)]
     stage.until(lambda: len(stage.server._connections) == 2)
 
 
@@ -261,7 +261,7 @@ def test_one_that_never_reads_is_dropped_when_too_much_waits_for_it(
         sent += 200_000
         assert sent < 100 * connections.OUTPUT_LIMIT, "it is never dropped"
         stage.assert_undisturbed(good)
-    assert stage.coordinator.lost == [("node", "it did not read what was sent to it")]
+    assert stage.coordinator.lost == [("node", sentences.NOT_READING)]
     assert stage.server.rejected == {"slow reader": 1}
 
 

@@ -17,6 +17,7 @@ from holdfast.core.protocol.messages import (
     WorkersProgressed,
 )
 from holdfast.core.protocol.model import ErrorDetail, ExitStatus, Failure, Outcome, Term
+from holdfast.transport import sentences
 from holdfast.transport.auth import ConnectionSecurity
 from holdfast.transport.frames import FRAME_LIMIT, MessageTooLarge, encode
 from holdfast.transport.handshake import ClientSide, tether_opening
@@ -102,7 +103,7 @@ def test_the_end_of_a_control_connection_is_told_once_after_all_that_was_said(st
     agent.client.close()
     stage.until(lambda: stage.coordinator.lost)
     assert [message.step for _, message in stage.coordinator.messages] == list(range(100))
-    assert stage.coordinator.lost == [("node", "the connection was closed")]
+    assert stage.coordinator.lost == [("node", sentences.CLOSED)]
     assert "node" not in stage.server.nodes
     assert stage.coordinator.tethers_ended == []
 
@@ -145,7 +146,7 @@ def test_a_dropped_node_loses_everything_and_nothing_is_told(stage: Stage) -> No
     agent, other = stage.connect("node"), stage.connect("other")
     stage.server.drop("node")
     stage.until(lambda: agent.lost)
-    assert agent.lost == [("the connection was closed", False)]
+    assert agent.lost == [(sentences.CLOSED, False)]
     select.select([agent.tethers[0]], [], [], DEADLINE_S)
     with pytest.raises(ConnectionResetError):  # An orderly end would say that we are dead.
         agent.tethers[0].recv(1)

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.model import Endpoint
-from holdfast.transport import sharing
+from holdfast.transport import sentences, sharing
 from holdfast.transport.auth import OPEN, ConnectionSecurity
 from holdfast.transport.handshake import ADVICE
 from holdfast.transport.server import Server
@@ -82,8 +82,8 @@ def test_nodes_of_two_jobs_reach_their_own_coordinators(
 ) -> None:
     first, second = carry("first"), carry("second", SECRET)
     assert first.said == []
-    assert second.said == [f"{place} also serves another job; is --rdzv-id right?"]
-    assert carry("third").said == [f"{place} also serves 2 other jobs; is --rdzv-id right?"]
+    assert second.said == [sentences.serves_others(place, 1)]
+    assert carry("third").said == [sentences.serves_others(place, 2)]
     one = joined(stage, place, first, "one", "first")
     two = joined(stage, place, second, "two", "second", security=SECRET)
     for agent, carrier in ((one, first), (two, second)):
@@ -219,7 +219,7 @@ def test_a_job_with_tls_shares_with_nobody(
     agent = stage.agent("node", job="second")
     agent.client.dial((place,), DEADLINE_S)
     stage.until(lambda: agent.lost)
-    assert "serves job first, not second" in agent.lost[0][0]
+    assert sentences.other_job("first", "second") in agent.lost[0][0]
 
 
 def test_a_program_that_shares_its_port_with_anybody_is_no_job_of_ours(place: Endpoint) -> None:
@@ -324,5 +324,5 @@ def test_another_user_who_has_the_name_of_a_claim_gets_no_connection(
         agent = stage.agent("node", job="second")
         agent.client.dial((place,), DEADLINE_S)
         stage.until(lambda: agent.lost)
-    assert "serves job first, not second" in agent.lost[0][0]
+    assert sentences.other_job("first", "second") in agent.lost[0][0]
     assert not holder.server.nodes

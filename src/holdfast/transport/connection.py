@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct
 
 from holdfast.runtime.loop import Loop
+from holdfast.transport import sentences
 from holdfast.transport.frames import HANDSHAKE_LIMIT, FrameReader, ProtocolError
 from holdfast.transport.handshake import refusal_of
 
@@ -61,20 +62,20 @@ class Ending(Struct, frozen=True):
     kind: str = ""
 
 
-CLOSED = Ending("the connection was closed", clean=True)
-CUT_SHORT = Ending("the connection was closed in the middle of a message", kind="garbage")
-NOT_READING = Ending("it did not read what was sent to it", kind="slow reader")
+CLOSED = Ending(sentences.CLOSED, clean=True)
+CUT_SHORT = Ending(sentences.CUT_SHORT, kind="garbage")
+NOT_READING = Ending(sentences.NOT_READING, kind="slow reader")
 
 
 def words_for(error: OSError) -> str:
     """A connection's error in words, for people."""
     if error.errno in (errno.ECONNRESET, errno.EPIPE):
-        return "the connection was reset"
+        return sentences.RESET
     if error.errno == errno.ETIMEDOUT:
-        return "the connection timed out"
+        return sentences.TIMED_OUT
     if error.errno == errno.ECONNREFUSED:
-        return "refused the connection"
-    return f"the connection failed ({error.strerror or error})"
+        return sentences.REFUSED
+    return sentences.failed(error.strerror or error)
 
 
 def configure(sock: socket.socket) -> None:

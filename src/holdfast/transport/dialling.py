@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from holdfast.core.protocol.model import Endpoint
 from holdfast.runtime.loop import Cancellable, Loop
+from holdfast.transport import sentences
 from holdfast.transport.auth import ConnectionSecurity
 from holdfast.transport.connection import (
     Ending,
@@ -230,7 +231,7 @@ class Dialling:
         if addresses:
             self._untried.extend(addresses)
         else:
-            self._failures.append(DialFailed(f"cannot resolve {endpoint.address}"))
+            self._failures.append(DialFailed(sentences.unresolved(endpoint.address)))
         if self._stagger is None:
             self._try_next()
 
@@ -290,14 +291,14 @@ class Dialling:
     # The end.
 
     def _on_timeout(self, timeout_s: float) -> None:
-        unresolved = [f"cannot resolve {endpoint.address}" for endpoint in self._lookups]
-        silent = [f"{attempt.address} did not answer" for attempt in self._attempts]
-        words = f" within {timeout_s:g} s"
-        self._failures += [DialFailed(reason + words) for reason in unresolved + silent]
+        unresolved = [sentences.unresolved(endpoint.address) for endpoint in self._lookups]
+        silent = [sentences.silent(attempt.address) for attempt in self._attempts]
+        late = [sentences.within(one, timeout_s) for one in unresolved + silent]
+        self._failures += map(DialFailed, late)
         self._end_in_failure()
 
     def _end_in_failure(self) -> None:
-        failures = self._failures or [DialFailed("there is no endpoint to dial")]
+        failures = self._failures or [DialFailed(sentences.NO_ENDPOINT)]
         reason = "; ".join(dict.fromkeys(failure.reason for failure in failures))
         self.close()
         self._on_failed(DialFailed(reason, any(failure.permanent for failure in failures)))

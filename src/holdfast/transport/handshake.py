@@ -26,6 +26,7 @@ from typing import Literal
 from msgspec import Struct
 
 from holdfast.core.protocol.bounds import NAME_MOST, Line, NameOrNone, Number, cut
+from holdfast.transport import sentences
 from holdfast.transport.auth import ConnectionSecurity, Proven, is_proof, proof, seal
 from holdfast.transport.frames import VERSION, Decoder, ProtocolError, encode
 
@@ -117,14 +118,10 @@ class ServerSide(Struct, frozen=True):
         """Return an opening that may go on, or raise `ProtocolError` with the reason why not."""
         opening = _openings.decode(payload)
         if opening.version != VERSION:
-            raise ProtocolError(
-                "version",
-                f"this coordinator speaks version {VERSION} of the protocol, not "
-                f"{opening.version}: install the same Holdfast on every machine",
-            )
+            raise ProtocolError("version", sentences.other_version(VERSION, opening.version))
         if opening.job != self.job:
             # The other job may end, or a node that carries this one may come.
-            reason = f"this coordinator serves job {self.job}, not {opening.job[:NAME_LIMIT]}"
+            reason = sentences.other_job(self.job, opening.job[:NAME_LIMIT])
             raise ProtocolError("job", f"{reason} ({ADVICE})", permanent=False)
         if opening.kind not in KINDS or not is_name(opening.node):
             raise ProtocolError("garbage", "the opening names no kind or no node")

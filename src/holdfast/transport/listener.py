@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from holdfast.runtime.loop import Cancellable, Loop
+from holdfast.transport import sentences
 from holdfast.transport.connection import configure
 from holdfast.transport.frames import ProtocolError
 
@@ -35,8 +36,8 @@ PATIENCE_WHEN_FULL_S = 1.0
 NOT_OURS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL)
 """Errors for an address that this machine does not have."""
 
-_SLOW = ProtocolError("slow handshake", "the handshake took too long", permanent=False)
-_MUTE = ProtocolError("mute", "nothing was said after the welcome", permanent=False)
+_SLOW = ProtocolError("slow handshake", sentences.SLOW, permanent=False)
+_MUTE = ProtocolError("mute", sentences.MUTE, permanent=False)
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 

@@ -33,6 +33,7 @@ from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.model import Endpoint
 from holdfast.runtime.local_peer import peer_of
 from holdfast.runtime.loop import Loop
+from holdfast.transport import sentences
 from holdfast.transport.frames import HANDSHAKE_LIMIT
 from holdfast.transport.own_endpoint import cannot_listen, try_to_host
 from holdfast.transport.resolving import Address
@@ -168,7 +169,7 @@ def take_share(
         try:
             claim = _taken(_claim_on(endpoint.port, job))
         except NameTaken as taken:
-            note = f"{endpoint} is not shared with other jobs: {taken.holder} has the name for that"
+            note = sentences.not_shared(endpoint, taken.holder)
         except OSError:
             pass  # A system without such names.
         else:
@@ -176,8 +177,7 @@ def take_share(
                 return None  # A node of the same job hosts it, on this machine.
             others = _other_jobs(endpoint.port, job) if may_share else None
     if others:
-        many = "another job" if others == 1 else f"{others} other jobs"
-        note = f"{endpoint} also serves {many}; is --rdzv-id right?"
+        note = sentences.serves_others(endpoint, others)
     listening = None
     try:
         listening = try_to_host(endpoint, is_host, addresses, others)
@@ -243,8 +243,8 @@ def _connected(name: str) -> socket.socket:
         sock.connect(name)
     except OSError:
         sock.close()
-        raise NameTaken("a program that does not answer") from None
+        raise NameTaken(sentences.HOLDER_SILENT) from None
     if (holder := peer_of(sock)).is_of_this_user:
         return sock
     sock.close()
-    raise NameTaken(f"another user (uid {holder.uid})")
+    raise NameTaken(sentences.holder(holder.uid))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.protocol.errors import UsageError
 from holdfast.runtime.loop import Cancellable, Loop
+from holdfast.transport import sentences
 from holdfast.transport.auth import TlsFiles
 from holdfast.transport.connection import Stream, words_for
 from holdfast.transport.frames import ProtocolError
@@ -174,7 +175,7 @@ class TlsHandshake:
         except ssl.SSLWantWriteError:
             self._loop.add_writer(self._number, self._go_on)
         except ssl.SSLCertVerificationError as error:
-            self._fail(f"the certificate is not accepted: {error.verify_message}")
+            self._fail(sentences.bad_certificate(error.verify_message))
         except ssl.SSLError as error:
             self._fail(f"TLS failed ({(error.reason or 'unknown').replace('_', ' ').lower()})")
         except OSError as error:
