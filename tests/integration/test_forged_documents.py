@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from holdfast.engine.sentences import FOREIGN
 from holdfast.registers.opening import open_register
 from holdfast.registers.register import RegisterSettings
 
@@ -16,7 +17,6 @@ from .test_registers import STATUS_NOBODY_REACHED, TwoAgents, two
 
 __all__ = ["two"]
 
-WORDS = "data that Holdfast did not write"
 LEDGERS: dict[str, dict[str, object]] = {
     "a size below zero": {"round": 1, "size": -3},
     "a size beyond all": {"round": 1, "size": 10**13},
@@ -77,7 +77,7 @@ def test_a_document_that_cannot_be_true_ends_the_agents_in_words(
     two.finish()
     for agent in agents:
         assert agent.wait() == STATUS_NOBODY_REACHED, agent.stderr
-        assert WORDS in agent.stderr
+        assert FOREIGN in agent.stderr
         assert "Traceback" not in agent.stderr
     assert two.newest(1) == 0
 
@@ -88,7 +88,7 @@ def test_an_epoch_beyond_all_ends_the_agents_in_words(
     plant(forged({}, epoch=2**64 - 1))
     agent = two.start(*place, "join_timeout=30")
     assert agent.wait() == STATUS_NOBODY_REACHED, agent.stderr
-    assert WORDS in agent.stderr
+    assert FOREIGN in agent.stderr
     assert "Traceback" not in agent.stderr
 
 
@@ -99,7 +99,7 @@ def test_one_that_is_forged_while_the_job_runs_is_not_believed(
     agent = two.start(*place)
     agent.until(lambda: two.newest(1), "a round")
     plant_over(plant, forged({"round": 1, "size": -3}, epoch=50))
-    agent.until(lambda: WORDS in agent.stderr, "that the document is refused")
+    agent.until(lambda: FOREIGN in agent.stderr, "that the document is refused")
     assert agent.process.poll() is None
     assert "Traceback" not in agent.stderr
 

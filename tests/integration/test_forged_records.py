@@ -9,8 +9,10 @@ import msgspec
 import pytest
 
 from holdfast.core.protocol.document import Document, Ledger
+from holdfast.engine.sentences import without_record
 from holdfast.registers.job_record import JobRecord
-from holdfast.runtime.sentences import LINK, NOT_OURS
+from holdfast.registers.sentences import foreign, not_believed
+from holdfast.runtime.sentences import FILE_NOT_OURS, LINK, NOT_OURS
 
 from ..free_ports import free_port
 from .conftest import Job, StartJob
@@ -53,22 +55,23 @@ def test_what_holdfast_did_not_write_is_told_and_the_job_runs(
     start_job: StartJob, folder: Path, changes: dict[str, object]
 ) -> None:
     port = free_port()
-    plant(folder, port, **changes)
+    planted = plant(folder, port, **changes)
     job = start(start_job, folder, port)
     assert job.wait() == 0, job.stderr
     assert (job.folder / "it-ran").exists()
-    assert "data that Holdfast did not write" in job.stderr
+    assert without_record(foreign(planted)) in job.stderr
 
 
 def test_a_record_that_others_can_write_does_not_end_the_job(
     start_job: StartJob, folder: Path
 ) -> None:
     port = free_port()
-    plant(folder, port).chmod(0o666)
+    planted = plant(folder, port)
+    planted.chmod(0o666)
     job = start(start_job, folder, port)
     assert job.wait() == 0, job.stderr
     assert (job.folder / "it-ran").exists()
-    assert "is not believed" in job.stderr
+    assert without_record(not_believed(planted, FILE_NOT_OURS)) in job.stderr
 
 
 def test_a_folder_that_is_a_link_is_refused_in_words(start_job: StartJob, folder: Path) -> None:

@@ -14,7 +14,9 @@ from holdfast.core.protocol.document import Document, Ledger
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.model import Outcome
 from holdfast.registers import job_record as records
+from holdfast.registers import sentences
 from holdfast.registers.job_record import KEPT_S, JobRecord
+from holdfast.runtime.sentences import FILE_NOT_OURS
 
 DOCUMENT = Document(7, 2, 1, "node/1", "node", ledger=Ledger(round=3, size=2, charges=1))
 
@@ -168,7 +170,7 @@ def test_a_record_that_others_can_write_is_not_believed(tmp_path: Path) -> None:
     record.write(DOCUMENT)
     record.path.chmod(0o666)
     assert record.read(60.0) is None
-    assert "not believed" in record.unbelieved
+    assert record.unbelieved == sentences.not_believed(record.path, FILE_NOT_OURS)
 
 
 def test_a_record_that_holdfast_did_not_write_is_not_believed(tmp_path: Path) -> None:
@@ -177,7 +179,7 @@ def test_a_record_that_holdfast_did_not_write_is_not_believed(tmp_path: Path) ->
     forged = record.path.read_text().replace('"size":2', '"size":10000000000000')
     record.path.write_text(forged)
     assert record.read(60.0) is None
-    assert "data that Holdfast did not write" in record.unbelieved
+    assert record.unbelieved == sentences.foreign(record.path)
     record.path.write_bytes(b" " * 1_000_000)
     assert record.read(60.0) is None
 

@@ -26,6 +26,7 @@ import msgspec
 
 from holdfast.core.protocol.document import READ_BYTES, Document, decode, decoder, encode
 from holdfast.core.protocol.errors import UsageError
+from holdfast.registers import sentences
 from holdfast.runtime.private_folder import (
     NotPrivate,
     own_folder,
@@ -79,7 +80,7 @@ class JobRecord:
                 _sweep(opened)
         except OSError as error:
             if folder != own_folder():
-                words = f"the coordinator's record cannot be kept in {folder}: {error.strerror}"
+                words = sentences.not_kept(folder, error.strerror)
                 ours = f"chmod go-w {folder}, or " if isinstance(error, NotPrivate) else ""
                 raise UsageError(words, ours + HINT) from None
 
@@ -94,11 +95,11 @@ class JobRecord:
                 valid_for_s = min(valid_for_s, CLOSED_FOR_S)
             return document if time.time() - found.st_mtime <= valid_for_s else None
         except NotPrivate as error:
-            self.unbelieved = f"{self.path} is not believed: {error.strerror}"
+            self.unbelieved = sentences.not_believed(self.path, error.strerror)
         except OSError:
             pass  # There is none.
         except msgspec.DecodeError:
-            self.unbelieved = f"{self.path} contains data that Holdfast did not write"
+            self.unbelieved = sentences.foreign(self.path)
         return None
 
     def write(self, document: Document) -> None:
