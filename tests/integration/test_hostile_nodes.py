@@ -16,6 +16,7 @@ import pytest
 from msgspec import msgpack
 from msgspec.structs import replace
 
+from holdfast.core.policy.sentences import ALL_ENDED
 from holdfast.core.protocol.messages import (
     FromNode,
     NodeGreeted,
@@ -252,6 +253,6 @@ def test_with_tls_a_coordinator_s_death_is_not_believed_because_a_connection_end
     del job.agents[leader]
     is_reformed = "did not report to the new coordinator"
     job.until(lambda: any(is_reformed in job.said(n) for n in survivors), "the next round")
-    assert not any("all its processes have ended" in job.said(n) for n in survivors)
+    assert not any(ALL_ENDED in job.said(n) for n in survivors)
     (job.folder / "go").touch()
     assert [agent.wait(DEADLINE_S) for agent in job.agents] == [0, 0]

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from holdfast.core.membership import NodeGone
 from holdfast.core.policy.config import Leases
+from holdfast.core.policy.sentences import ALL_ENDED, silent
 from holdfast.core.protocol.messages import (
     ClosingWanted,
     FailuresDescribed,
@@ -249,7 +250,7 @@ def cut_off(stage: Stage, folder: Path, security: ConnectionSecurity) -> list[st
 def test_the_end_of_a_tether_is_proof_where_the_network_is_trusted(
     stage: Stage, tmp_path: Path
 ) -> None:
-    assert cut_off(stage, tmp_path, OPEN) == ["all its processes have ended"]
+    assert cut_off(stage, tmp_path, OPEN) == [ALL_ENDED]
 
 
 def test_with_tls_the_end_of_connections_is_forged_in_vain(
@@ -258,4 +259,4 @@ def test_with_tls_the_end_of_connections_is_forged_in_vain(
     """Two rounds would run at once: its lease is waited for, whatever TCP says."""
     secure = ConnectionSecurity(b"a secret token", certificates.files())
     (reason,) = cut_off(stage, tmp_path, secure)
-    assert reason.startswith("it was silent for")
+    assert reason.startswith(silent(12.0).partition("12")[0])

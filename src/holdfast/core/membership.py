@@ -28,6 +28,7 @@ from __future__ import annotations
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from holdfast.core.policy import sentences
 from holdfast.core.policy.config import Leases
 from holdfast.core.protocol.document import HOSTS_KEPT, HostKept, roll
 from holdfast.core.protocol.model import Endpoint, NodeInfo, Record
@@ -249,9 +250,9 @@ class LeaseBook(Struct):
         silent_s = now - watch.heard_at
         ended_at, lost_at = watch.tether_ended_at, watch.lost_at
         if ended_at is not None and now >= ended_at + self.terms.tether_s:
-            verdicts.append(NodeGone(node, "all its processes have ended", silent_s, ended=True))
+            verdicts.append(NodeGone(node, sentences.ALL_ENDED, silent_s, ended=True))
         elif now >= watch.heard_at + self.terms.gone_after_s:
-            verdicts.append(NodeGone(node, f"it was silent for {silent_s:.1f} s", silent_s))
+            verdicts.append(NodeGone(node, sentences.silent(silent_s), silent_s))
         elif watch.suspected:
             return
         elif lost_at is not None and now >= lost_at + self.terms.reconnect_s:

@@ -127,6 +127,9 @@ NODES = [
     (named((1, 2)), "ranks 1, 2"),
 ]
 NODE_ENDS = [
+    (sentences.ALL_ENDED, "all its processes have ended"),
+    (sentences.PROVEN_END, "all its processes have ended, as its machine confirms"),
+    (sentences.silent(6.04), "it was silent for 6.0 s"),
     (sentences.INTERRUPTED_AGAIN, "interrupted again: killing the workers at once"),
     (
         sentences.spawner_lost("b", "was killed", []),

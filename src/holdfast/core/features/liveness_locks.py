@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
 LOCK_TIMER = "liveness lock"
 LOCK_WAIT_S = 2.0
-PROVEN_END = "all its processes have ended, as its machine confirms"
 
 
 class NodeLivenessLock(NodeFeature):
@@ -146,7 +145,7 @@ def _member_ended(
     about = sentences.member_ended(current.number, host_of(one.node))
     seat = current.seats.by_rank[one.seat]
     if seat.status == "member" and seat.node in state.members:
-        return gone(state, seat.node, PROVEN_END, now, ended=True)
+        return gone(state, seat.node, sentences.PROVEN_END, now, ended=True)
     if seat.status == "member" and current.stop is not None and seat.exit is None:
         current.seats.note_exit(seat.node, "gone")  # It died with the last coordinator.
         note_lost(current, about)

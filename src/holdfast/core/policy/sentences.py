@@ -130,6 +130,15 @@ def is_leaving(reason: str) -> str:
     return f"is leaving: {reason}"
 
 
+ALL_ENDED = "all its processes have ended"
+"""Of a node that is gone, as those that follow."""
+PROVEN_END = f"{ALL_ENDED}, as its machine confirms"
+
+
+def silent(for_s: float) -> str:
+    return f"it was silent for {for_s:.1f} s"
+
+
 def may_be_lost(node: str, reason: str) -> str:
     return f"{node} may be lost: {reason}"
 
