@@ -144,7 +144,7 @@ def test_a_worker_that_ended_well_too_early_is_named_beside_the_peer_that_missed
     assert job.process.returncode == 1
     outcome, cause = job.outcome(), job.first_failure()
     assert (cause.rank, cause.host) == (0, HOST)
-    assert cause.ended_before == (EarlyEnd(1, HOST, 4),)
+    assert cause.ended_before == (EarlyEnd(1, 4, HOST),)
     assert (outcome.blame.kind, outcome.blame.certainty) == (kinds.ENDED_EARLY, "likely")
     assert root_cause.describe(cause) in job.stderr
     assert render(outcome, None) in job.stderr
