@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.core.node_io import Told
-from holdfast.core.protocol.document import LIMIT_BYTES, Document, decode
+from holdfast.core.protocol.document import LIMIT_BYTES, Document, Ledger, decode
 from holdfast.core.protocol.model import Term
 from holdfast.observe import journal
 
@@ -130,6 +130,12 @@ class EtcdJob(NodesJob):
         """What the register holds now."""
         version = self.version()
         return version.document if version else None
+
+    def ledger(self) -> Ledger:
+        """What is written down of the job, once something is."""
+        document = self.document()
+        assert document is not None
+        return document.ledger
 
     def version(self, revision: int = 0) -> Version | None:
         """The document, as it is now or as it was at an older revision."""
