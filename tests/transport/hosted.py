@@ -202,7 +202,7 @@ class Hosted:
     # As the node that the coordinator lives on.
 
     def write(self, effect: Write) -> None:
-        done = partial(self.coordinating.decide, Written(effect.version))
+        done = partial(self.coordinating.post, Written(effect.version))
         self.writer.write(self.coordinating.state.term, effect.ledger, done)
 
     def ignore(self, effect: object) -> None: ...
