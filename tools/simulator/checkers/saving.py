@@ -163,6 +163,7 @@ def _stopped_while_saving(plan: Plan, history: History) -> Iterator[Violation]:
     drained: dict[str, list[float]] = {}
     leases: dict[str, float] = {}
     listens: dict[tuple[str, int, int], float] = {}
+    paused: dict[str, float] = {}
     told: set[str] = set()
     of_nodes = (Delivered, FaultStruck, LeaseRenewed, NodeDrained)
     of_workers = (WorkerListened, CheckpointWritten, WorkerEnded)
@@ -172,6 +173,8 @@ def _stopped_while_saving(plan: Plan, history: History) -> Iterator[Violation]:
                 drained.setdefault(fact.node, []).append(fact.at)
             case FaultStruck() if fact.kind == "whole tree is asked":
                 told.add(fact.node)  # A worker that does not ask yet dies of it.
+            case FaultStruck() if "pauses" in fact.kind:
+                paused[fact.node] = fact.until
             case LeaseRenewed():
                 leases[fact.node] = fact.until
             case Delivered() if isinstance(fact.message, StopRound | CloseJob) and fact.obeyed:
@@ -187,6 +190,8 @@ def _stopped_while_saving(plan: Plan, history: History) -> Iterator[Violation]:
                 asked = drained.get(fact.node, [])
                 if since is None or fact.how != "stopped" or len(asked) != 1 or fact.node in told:
                     continue
+                if fact.at < paused.get(fact.node, 0.0):
+                    continue  # Its spawner does not know what its agent was about to tell it.
                 until = asked[0] + plan.config.timeouts.save_s / DRIFT
                 lease_until = leases.get(fact.node, 0.0) - plan.config.leases.stop_reserve_s
                 if since < asked[0] - BARELY_S and fact.at < min(until, lease_until):
