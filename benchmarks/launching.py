@@ -7,7 +7,7 @@ from benchmarks.jobs import Report
 from benchmarks.launchers import Launcher
 from benchmarks.session import Session
 
-SIZES = (2, 8)
+SIZES: tuple[int, ...] = (2, 8)
 DEADLINE_S = 120.0
 TARGETS_NOTHING = {2: Target("ratio at least", 12)}
 TARGETS_GROUP = {2: Target("ratio at least", 1), 8: Target("ratio at least", 2.5)}

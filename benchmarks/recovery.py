@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from benchmarks.figures import TORCHRUN, Figure, Target
 from benchmarks.jobs import Job, Report, RunFailed
-from benchmarks.launchers import CONTENDERS, Launcher, torchrun_by_default
+from benchmarks.launchers import Launcher, torchrun_by_default
 from benchmarks.session import Session
 
 SIZES = (2, 4)
@@ -45,7 +45,7 @@ def recover(session: Session) -> list[Figure]:
     for size in SIZES:
         case = _case(size)
         for repeat in range(session.repeats):
-            for launcher in CONTENDERS:
+            for launcher in session.contenders:
                 _take(session, case, launcher, repeat)
         figures += [*case.times, case.never]
     return [*figures, *_by_default(session)]

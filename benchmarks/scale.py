@@ -24,8 +24,8 @@ from benchmarks.jobs import Job, RunFailed
 from benchmarks.launchers import PROGRAMS, Meeting, free_port, holdfast, torchrun
 from benchmarks.session import Session
 
-SIZES = (64, 128, 1000, 4000, 10000)
-PEER_SIZES = (64, 128)
+SIZES: tuple[int, ...] = (64, 128, 1000, 4000, 10000)
+PEER_SIZES: tuple[int, ...] = (64, 128)
 TARGETS = {1000: Target("at most", 1), 10000: Target("at most", 8)}
 LINEAR = (1000, 10000)
 START_DEADLINE_S = 30.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -18,8 +18,11 @@ from benchmarks.launchers import CONTENDERS, Launcher
 class Session:
     """What every measure is given."""
 
-    def __init__(self, repeats: int, scratch: Path) -> None:
+    def __init__(
+        self, repeats: int, scratch: Path, contenders: Sequence[Launcher] = CONTENDERS
+    ) -> None:
         self.repeats = repeats
+        self.contenders = contenders
         self.scratch = scratch
         self._numbers = itertools.count()
         self._begun = time.monotonic()
@@ -47,7 +50,7 @@ class Session:
     def alternate(self, figures: list[Figure], sample: Callable[[Launcher], list[float]]) -> None:
         """Take a sample of each figure from each contender in turn, again and again."""
         for repeat in range(self.repeats):
-            for launcher in CONTENDERS:
+            for launcher in self.contenders:
                 self.take(figures, launcher, partial(sample, launcher), repeat)
 
     def take(

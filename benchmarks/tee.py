@@ -22,7 +22,7 @@ from pathlib import Path
 
 from benchmarks.figures import HOLDFAST, TORCHRUN, Figure, Target
 from benchmarks.jobs import Job, Report, RunFailed
-from benchmarks.launchers import CONTENDERS, Launcher
+from benchmarks.launchers import Launcher
 from benchmarks.programs import line_pattern
 from benchmarks.session import Session
 
@@ -81,7 +81,7 @@ def tee(session: Session) -> list[Figure]:
     for figure in (*timed, *recorded):
         figure.target = Target("at most", 0)
     session.alternate([speed, *timed], partial(_sample_speed, session))
-    for launcher in CONTENDERS:
+    for launcher in session.contenders:
         session.take(recorded, launcher, partial(_sample_lines, session, launcher), 0)
     return [speed, *timed, *recorded]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -20,6 +21,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 import holdfast
 
 SAVE_EVERY = 20
+Batch = tuple[torch.Tensor, ...]
 
 
 def main() -> None:
@@ -67,15 +69,16 @@ def own_device() -> torch.device:
     return device
 
 
-def data() -> DataLoader:
+def data() -> DataLoader[Batch]:
     """A thousand points of a curve; each rank sees its share of them."""
     points = torch.rand(1000, 8, generator=torch.Generator().manual_seed(0))
     curve = TensorDataset(points, points.square().sum(dim=1, keepdim=True))
     return DataLoader(curve, batch_size=16, sampler=DistributedSampler(curve, seed=0))
 
 
-def forever(loader: DataLoader, done: int):
+def forever(loader: DataLoader[Batch], done: int) -> Iterator[Batch]:
     """Batches from step `done` on, epoch after epoch, in the order that they would have had."""
+    assert isinstance(loader.sampler, DistributedSampler)
     epoch, skipped = divmod(done, len(loader))
     while True:
         loader.sampler.set_epoch(epoch)
@@ -85,14 +88,17 @@ def forever(loader: DataLoader, done: int):
         epoch, skipped = epoch + 1, 0
 
 
-def load(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, device) -> int:
+def load(
+    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device
+) -> int:
     """Go on from the checkpoint, if there is one; how many steps are done."""
     if not path.exists():
         return 0
     saved = torch.load(path, map_location=device, weights_only=True)
     model.load_state_dict(saved["model"])
     optimizer.load_state_dict(saved["optimizer"])
-    return saved["step"]
+    step: int = saved["step"]
+    return step
 
 
 def save(path: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:

@@ -39,7 +39,8 @@ def read(peer: socket.socket) -> int:
     data = peer.recv(NUMBER.size, socket.MSG_WAITALL)
     if len(data) < NUMBER.size:
         raise ConnectionError("connection closed by peer")
-    return NUMBER.unpack(data)[0]
+    number: int = NUMBER.unpack(data)[0]
+    return number
 
 
 def all_reduce(peers: list[socket.socket], number: int) -> int:

@@ -61,7 +61,12 @@ def expected(steps: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 def added_up(state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     work = dist.all_reduce(bucket.buffer(), async_op=True)
-    return work.get_future().then(lambda done: done.value()[0])
+    added: torch.futures.Future[torch.Tensor] = work.get_future().then(first)
+    return added
+
+
+def first(done: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
+    return done.value()[0]
 
 
 def save(file: str, **state: object) -> None:

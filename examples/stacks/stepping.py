@@ -105,7 +105,8 @@ class Stopwatch:
 
         self.seconds = 0.0
         self.is_inside = False
-        find_and_load = _frozen_importlib._find_and_load
+        names = vars(_frozen_importlib)
+        find_and_load = names["_find_and_load"]
         main_thread = threading.main_thread().ident
 
         def timed(name: str, import_function: object) -> object:
@@ -119,7 +120,7 @@ class Stopwatch:
                 self.seconds += time.monotonic() - begun
                 self.is_inside = False
 
-        _frozen_importlib._find_and_load = timed
+        names["_find_and_load"] = timed
 
 
 def _lap() -> None:

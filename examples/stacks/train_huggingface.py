@@ -21,6 +21,8 @@ from transformers import (
     GPT2LMHeadModel,
     Trainer,
     TrainerCallback,
+    TrainerControl,
+    TrainerState,
     TrainingArguments,
     default_data_collator,
     set_seed,
@@ -36,10 +38,14 @@ class Watch(TrainerCallback):
 
     first_step = 0
 
-    def on_train_begin(self, args, state, control, **kwargs):
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: object
+    ) -> None:
         self.first_step = state.global_step
 
-    def on_step_end(self, args, state, control, **kwargs):
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: object
+    ) -> None:
         stepping.stepped()
 
 

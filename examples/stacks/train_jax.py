@@ -55,16 +55,23 @@ def loss(parameters: dict[str, jax.Array], inputs: jax.Array, targets: jax.Array
 
 
 @jax.jit
-def update(parameters, inputs, targets):
+def update(
+    parameters: dict[str, jax.Array], inputs: jax.Array, targets: jax.Array
+) -> dict[str, jax.Array]:
     gradients = jax.grad(loss)(parameters, inputs, targets)
-    return jax.tree.map(lambda value, slope: value - 0.05 * slope, parameters, gradients)
+    updated: dict[str, jax.Array] = jax.tree.map(
+        lambda value, slope: value - 0.05 * slope, parameters, gradients
+    )
+    return updated
 
 
 def train(steps: int) -> dict[str, jax.Array]:
     mesh = Mesh(np.array(jax.devices()), ("worker",))
     split = NamedSharding(mesh, PartitionSpec("worker"))
     inputs, targets = make_data()
-    parameters = jax.device_put(initial_parameters(), NamedSharding(mesh, PartitionSpec()))
+    parameters: dict[str, jax.Array] = jax.device_put(
+        initial_parameters(), NamedSharding(mesh, PartitionSpec())
+    )
     for step in range(steps):
         # Each worker brings its own part of the batch; together they are one array.
         begin = step * BATCH % len(inputs) + RANK * BATCH // WORLD_SIZE

@@ -29,7 +29,7 @@ class Classifier(lightning.LightningModule):
         self.network = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, CLASSES))
         self.accuracy = torchmetrics.Accuracy(task="multiclass", num_classes=CLASSES)
 
-    def training_step(self, batch, _):
+    def training_step(self, batch: tuple[torch.Tensor, torch.Tensor], _: int) -> torch.Tensor:
         inputs, labels = batch
         scores = self.network(inputs)
         loss = nn.functional.cross_entropy(scores, labels)
@@ -38,7 +38,7 @@ class Classifier(lightning.LightningModule):
         self.log("accuracy", self.accuracy, on_step=False, on_epoch=True)
         return loss
 
-    def configure_optimizers(self):
+    def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.AdamW(self.parameters(), lr=1e-2)
 
 
@@ -47,10 +47,17 @@ class Watch(Callback):
 
     first_step = 0
 
-    def on_train_start(self, trainer, module):
+    def on_train_start(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
         self.first_step = trainer.global_step
 
-    def on_train_batch_end(self, trainer, module, outputs, batch, number):
+    def on_train_batch_end(
+        self,
+        trainer: lightning.Trainer,
+        module: lightning.LightningModule,
+        outputs: object,
+        batch: object,
+        number: int,
+    ) -> None:
         stepping.stepped()
 
 

@@ -51,7 +51,7 @@ class Training:
 
     def run(self) -> None:
         data = make_data()
-        sampler = DistributedSampler(data, seed=1)
+        sampler: DistributedSampler[tuple[torch.Tensor, ...]] = DistributedSampler(data, seed=1)
         loader = DataLoader(data, batch_size=32, sampler=sampler)
         bar = tqdm(total=self.options.steps, initial=self.step, disable=dist.get_rank() != 0)
         while self.step < self.options.steps:

@@ -50,14 +50,15 @@ def make_data() -> tuple[TensorDataset, TensorDataset]:
     """The rows to train with and those to test with, scaled by the first."""
     train, test = train_test_split(make_table(), test_size=0.25, random_state=0)
     scaler = StandardScaler().fit(train)
-    return tuple(
+    training, testing = (
         TensorDataset(torch.tensor(values[:, :-1]).float(), torch.tensor(values[:, -1:]).float())
         for values in (scaler.transform(train), scaler.transform(test))
     )
+    return training, testing
 
 
 def train(config: DictConfig, model: nn.Module, data: TensorDataset) -> list[float]:
-    sampler = DistributedSampler(data, seed=1)
+    sampler: DistributedSampler[tuple[torch.Tensor, ...]] = DistributedSampler(data, seed=1)
     loader = DataLoader(data, batch_size=16, sampler=sampler)
     parallel = DistributedDataParallel(model)
     optimizer = torch.optim.Adam(parallel.parameters(), lr=config.learning_rate)

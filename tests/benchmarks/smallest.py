@@ -16,7 +16,6 @@ from benchmarks import (
     register_cost,
     register_load,
     scale,
-    session,
     standing_cost,
     tee,
 )
@@ -79,9 +78,8 @@ SMALLEST: dict[str, Callable[[Session], list[Figure]]] = {
 
 def main(name: str) -> None:
     become_subreaper()
-    session.CONTENDERS = tee.CONTENDERS = (holdfast,)
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as scratch:
-        figures = SMALLEST[name](Session(1, Path(scratch)))
+        figures = SMALLEST[name](Session(1, Path(scratch), (holdfast,)))
     for figure in figures:
         assert not figure.failures, f"{figure.title}: {figure.failures}"
         assert len(figure.samples[HOLDFAST]) == 1, f"{figure.title} was not measured"

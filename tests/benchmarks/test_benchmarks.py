@@ -14,6 +14,7 @@ from benchmarks import journal_size, register_load
 from benchmarks.figures import HOLDFAST
 from tools.journals.replay import replay
 
+from holdfast.core.protocol.document import LIMIT_BYTES
 from holdfast.observe import journal
 
 from .smallest import SMALLEST
@@ -64,7 +65,7 @@ def test_the_journal_that_is_measured_is_that_of_a_coordinator(tmp_path: Path) -
 
 def test_a_document_with_everything_at_its_longest_is_measured() -> None:
     figure = register_load._document()
-    assert 0 < figure.samples[HOLDFAST][0] < register_load.LIMIT_BYTES
+    assert 0 < figure.samples[HOLDFAST][0] < LIMIT_BYTES
 
 
 @pytest.mark.slow

@@ -12,7 +12,13 @@ from typing import TypeVar
 
 from msgspec import structs
 
-from holdfast.registers.register import Register, RegisterSettings
+from holdfast.registers.register import (
+    Closes,
+    Register,
+    RegisterSettings,
+    Token,
+    WaitsForChange,
+)
 
 from ..etcd_cluster import EtcdCluster, EtcdOptions
 from ..free_ports import free_port
@@ -27,7 +33,27 @@ SLOW_ELECTIONS = ("--election-timeout=3000",)
 Found = TypeVar("Found")
 
 
-PATIENT = {"call_timeout_s": DEADLINE_S, "endpoint_timeout_s": ENDPOINT_S}
+class OpenRegister:
+    """A register that a test uses: every write is answered (rule 2)."""
+
+    def __init__(self, register: Register) -> None:
+        self._register = register
+
+    def get_state(self) -> tuple[bytes, Token] | None:
+        return self._register.get_state()
+
+    def set_state(self, state: bytes, token: Token | None = None) -> tuple[bytes, Token, bool]:
+        answer = self._register.set_state(state, token)
+        assert answer is not None
+        return answer
+
+    def wait_for_change(self, token: Token | None, timeout_s: float) -> tuple[bytes, Token] | None:
+        assert isinstance(self._register, WaitsForChange)
+        return self._register.wait_for_change(token, timeout_s)
+
+    def close(self) -> None:
+        if isinstance(self._register, Closes):
+            self._register.close()
 
 
 class Stage:
@@ -42,24 +68,23 @@ class Stage:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._opened: list[Register] = []
+        self._opened: list[OpenRegister] = []
 
     def settings(self, run_id: str) -> RegisterSettings:
         raise NotImplementedError
 
-    def open(self, run_id: str) -> Register:
+    def open(self, run_id: str) -> OpenRegister:
         """A register of its own, as every agent has one."""
         return self.open_with(self.settings(run_id))
 
-    def open_with(self, settings: RegisterSettings) -> Register:
-        register = open_for_test(settings)
+    def open_with(self, settings: RegisterSettings) -> OpenRegister:
+        register = OpenRegister(open_for_test(settings))
         self._opened.append(register)
         return register
 
     def close_registers(self) -> None:
         while self._opened:
-            close = getattr(self._opened.pop(), "close", lambda: None)
-            close()
+            self._opened.pop().close()
 
     def close(self) -> None:
         self.close_registers()
@@ -90,7 +115,7 @@ class ServedStage(Stage):
             self._proxy = Proxy(self.endpoint)
         return self._proxy
 
-    def open_far(self, run_id: str) -> Register:
+    def open_far(self, run_id: str) -> OpenRegister:
         """A register that reaches its servers through the proxy only, and is impatient."""
         settings = structs.replace(
             self.settings(run_id),
@@ -104,6 +129,10 @@ class ServedStage(Stage):
         super().close()
         if self._proxy is not None:
             self._proxy.close()
+
+
+def _patient(settings: RegisterSettings) -> RegisterSettings:
+    return structs.replace(settings, call_timeout_s=DEADLINE_S, endpoint_timeout_s=ENDPOINT_S)
 
 
 class EtcdStage(ServedStage):
@@ -121,7 +150,7 @@ class EtcdStage(ServedStage):
         return self.cluster.endpoints
 
     def settings(self, run_id: str) -> RegisterSettings:
-        return RegisterSettings(self.backend, self.endpoint, run_id, **PATIENT)
+        return _patient(RegisterSettings(self.backend, self.endpoint, run_id))
 
     def restart(self) -> None:
         for server in self.cluster.servers:
@@ -161,7 +190,7 @@ class TcpStoreStage(ServedStage):
 
     def settings(self, run_id: str) -> RegisterSettings:
         options = {"store_type": "tcp", "is_host": "false"}
-        return RegisterSettings("c10d", self._endpoint, run_id, options, **PATIENT)
+        return _patient(RegisterSettings("c10d", self._endpoint, run_id, options))
 
     def _start(self) -> subprocess.Popen[str]:
         host = subprocess.Popen(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from .stages import EtcdStage, Stage
+from holdfast.registers.register import Token
+
+from .stages import EtcdStage, OpenRegister, Stage
 
 Call = tuple[int, str, int]
 """By whom, what, and with the token of how many versions ago (-1: without a token)."""
@@ -31,7 +32,7 @@ def test_any_sequence_is_answered_as_by_a_model(
         calls = calls[:6]  # Each is a write to a disk, or three.
     run_id = new_run_id()
     users = stage.open(run_id), stage.open(run_id)
-    versions: list[tuple[bytes, Any]] = []
+    versions: list[tuple[bytes, Token]] = []
     for number, (who, what, age) in enumerate(calls):
         if what == "read":
             assert users[who].get_state() == (versions[-1] if versions else None)
@@ -40,7 +41,9 @@ def test_any_sequence_is_answered_as_by_a_model(
     stage.close_registers()
 
 
-def _set(register: Any, content: bytes, age: int, versions: list[tuple[bytes, Any]]) -> None:
+def _set(
+    register: OpenRegister, content: bytes, age: int, versions: list[tuple[bytes, Token]]
+) -> None:
     token = versions[-1 - age][1] if 0 <= age < len(versions) else None
     is_right = token == (versions[-1][1] if versions else None)
     answer = register.set_state(content, token)

@@ -68,7 +68,7 @@ def test_a_write_that_was_overtaken_is_not_said_to_be_refused(
         found = near.get_state()
         assert found is not None
         assert found[0] == b"the lost one"
-        assert near.set_state(b"the newer one", found[1])[2]  # type: ignore[index]
+        assert near.set_state(b"the newer one", found[1])[2]
 
     served.proxy.lose_answer_to(b"the lost one", meanwhile=overtake)
     try:
@@ -90,7 +90,6 @@ def test_an_old_write_that_arrives_late_changes_nothing(served: ServedStage, run
         far.set_state(b"the late one", token)
     assert served.proxy.happened.is_set()
     newer = near.set_state(b"the newer one", token)
-    assert newer is not None
     assert newer[2]
 
     served.proxy.release()
@@ -105,7 +104,6 @@ def test_a_first_write_that_arrives_late_changes_nothing(served: ServedStage, ru
     with pytest.raises(RegisterUnreachable):
         far.set_state(b"the late one")
     newer = near.set_state(b"the first one")
-    assert newer is not None
     assert newer[2]
     served.proxy.release()
     assert served.proxy.answered.wait(DEADLINE_S)
@@ -167,8 +165,8 @@ def test_a_restart_of_the_server_keeps_what_is_on_its_disk(
     if served.is_durable:
         assert persistently(near.get_state) == persistently(far.get_state) == (b"second", token)
         assert persistently(lambda: far.set_state(b"third", stale)) == (b"second", token, False)
-        assert near.set_state(b"third", token)[2]  # type: ignore[index]
+        assert near.set_state(b"third", token)[2]
     else:
         assert persistently(near.get_state) is persistently(far.get_state) is None
         assert persistently(lambda: far.set_state(b"third", token)) == (b"", None, False)
-        assert near.set_state(b"third")[2]  # type: ignore[index]
+        assert near.set_state(b"third")[2]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from functools import partial
 
 import pytest
 
-from holdfast.registers.register import RegisterUnreachable
+from holdfast.registers.register import RegisterUnreachable, Token
 
 from ..waiting import DEADLINE_S, begin
 from .stages import Stage
@@ -75,12 +75,8 @@ def test_a_token_stays_stale_however_long_ago_it_was(stage: Stage, run_id: str) 
     for number in range(200):
         _, token, has_set = register.set_state(b"version %d" % number, token)
         assert has_set
-    assert _is_not_set(sleeper, b"of a sleeper", stale)
+    assert not sleeper.set_state(b"of a sleeper", stale)[2]
     assert sleeper.get_state() == register.get_state() == (b"version 199", token)
-
-
-def _is_not_set(register: Any, content: bytes, token: Any) -> bool:
-    return not register.set_state(content, token)[2]
 
 
 def test_runs_do_not_see_each_other_whatever_they_are_called(stage: Stage, run_id: str) -> None:
@@ -99,19 +95,19 @@ def test_runs_do_not_see_each_other_whatever_they_are_called(stage: Stage, run_i
 def test_a_document_of_4_kb_of_any_bytes_is_kept_as_it_is(stage: Stage, run_id: str) -> None:
     content = bytes(range(256)) * 16
     writer, reader = stage.open(run_id), stage.open(run_id)
-    token = writer.set_state(content)[1]  # type: ignore[index]
+    token = writer.set_state(content)[1]
     assert reader.get_state() == (content, token)
-    assert reader.set_state(content[::-1], token)[2]  # type: ignore[index]
+    assert reader.set_state(content[::-1], token)[2]
 
 
 def test_of_many_that_write_first_one_wins_and_all_learn_which(stage: Stage, run_id: str) -> None:
-    answers: list[tuple[bytes, Any, bool]] = []
+    answers: list[tuple[bytes, Token, bool]] = []
     barrier = threading.Barrier(8)
 
     def write(number: int) -> None:
         register = stage.open(run_id)
         barrier.wait()
-        answers.append(register.set_state(b"of %d" % number))  # type: ignore[arg-type]
+        answers.append(register.set_state(b"of %d" % number))
 
     threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
     for thread in threads:
@@ -130,7 +126,7 @@ def test_a_change_is_pushed_to_who_waits(stage: Stage, run_id: str) -> None:
     token = None
     for number in range(20):
         content = b"%d" % number
-        news = begin(lambda token=token: waiting.wait_for_change(token, DEADLINE_S))
+        news = begin(partial(waiting.wait_for_change, token, DEADLINE_S))
         _, newer, has_set = writer.set_state(content, token)
         assert has_set
         assert news.result(DEADLINE_S) == (content, newer)

@@ -12,7 +12,12 @@ import pytest
 from holdfast.core.protocol.errors import UsageError
 from holdfast.registers import opening
 from holdfast.registers.opening import open_register, register_backend
-from holdfast.registers.register import RegisterRefused, RegisterSettings, RegisterUnreachable
+from holdfast.registers.register import (
+    Closes,
+    RegisterRefused,
+    RegisterSettings,
+    RegisterUnreachable,
+)
 
 from .opening import EXAMPLES, own_register
 
@@ -45,7 +50,8 @@ def test_it_is_found_by_its_entry_point(installed: None, tmp_path: Path) -> None
     register = open_register(settings)
     assert type(register).__name__ == "SqliteRegister"
     assert register.set_state(b"content") == (b"content", 1, True)
-    register.close()  # type: ignore[attr-defined]
+    assert isinstance(register, Closes)
+    register.close()
 
 
 def test_it_is_found_by_the_name_that_it_was_registered_by(

@@ -20,6 +20,7 @@ from holdfast.registers.register import (
 
 from ..etcd_cluster import EtcdCluster, EtcdOptions
 from .opening import open_for_test
+from .stages import OpenRegister
 
 PASSWORD = "correct horse"
 WRONG = "wrong battery staple"
@@ -46,8 +47,8 @@ def guarded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Register
     ids=["wrong password", "wrong user", "none"],
 )
 def test_wrong_credentials_are_refused(guarded: RegisterSettings, credentials: Credentials) -> None:
-    right = open_for_test(guarded)
-    wrong = open_for_test(structs.replace(guarded, credentials=credentials))
+    right = OpenRegister(open_for_test(guarded))
+    wrong = OpenRegister(open_for_test(structs.replace(guarded, credentials=credentials)))
     try:
         _, token, _ = right.set_state(b"of who may")
         for call in (wrong.get_state, lambda: wrong.set_state(b"of who may not", token)):
@@ -58,7 +59,7 @@ def test_wrong_credentials_are_refused(guarded: RegisterSettings, credentials: C
         assert right.get_state() == (b"of who may", token)
     finally:
         for register in (right, wrong):
-            register.close()  # type: ignore[attr-defined]
+            register.close()
 
 
 @pytest.mark.parametrize("backend", ["etcd", "etcd-v2", "c10d"])
@@ -80,14 +81,16 @@ def test_a_server_of_another_kind_is_never_taken_for_a_register(backend: str) ->
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
         options = {"store_type": "tcp", "is_host": "false"} if backend == "c10d" else {}
-        register = open_for_test(
-            RegisterSettings(
-                backend,
-                f"127.0.0.1:{port}",
-                "run",
-                options,
-                call_timeout_s=1.5,
-                endpoint_timeout_s=0.4,
+        register = OpenRegister(
+            open_for_test(
+                RegisterSettings(
+                    backend,
+                    f"127.0.0.1:{port}",
+                    "run",
+                    options,
+                    call_timeout_s=1.5,
+                    endpoint_timeout_s=0.4,
+                )
             )
         )
         try:
@@ -96,6 +99,6 @@ def test_a_server_of_another_kind_is_never_taken_for_a_register(backend: str) ->
             with pytest.raises((RegisterRefused, RegisterUnreachable)):
                 register.set_state(b"content")
         finally:
-            register.close()  # type: ignore[attr-defined]
+            register.close()
             listening.shutdown(socket.SHUT_RDWR)
             thread.join()

@@ -297,15 +297,23 @@ def test_13_the_leader_and_its_successors_are_dialled_and_only_then_the_register
     assert calls[1] == [ReadRegister()]
 
 
+def heard(now: float) -> bool:
+    return True
+
+
+def unheard(now: float) -> bool:
+    return False
+
+
 def test_15_on_hold_only_heartbeats_are_answered_and_only_while_all_are_heard() -> None:
     node = leader()
     answer, stop = HeartbeatAnswered(1), StopRound(1, "x")
-    for all_heard in (True, False):
-        assert may_send(node.state, stop, lambda now, all=all_heard: all, 2.9) == "send"
-        assert may_send(node.state, answer, lambda now, all=all_heard: all, 2.9) == "send"
-        assert may_send(node.state, stop, lambda now, all=all_heard: all, 10.0) == "keep"
-    assert may_send(node.state, answer, lambda now: True, 10.0) == "send"
-    assert may_send(node.state, answer, lambda now: False, 10.0) == "drop"
+    for all_heard in (heard, unheard):
+        assert may_send(node.state, stop, all_heard, 2.9) == "send"
+        assert may_send(node.state, answer, all_heard, 2.9) == "send"
+        assert may_send(node.state, stop, all_heard, 10.0) == "keep"
+    assert may_send(node.state, answer, heard, 10.0) == "send"
+    assert may_send(node.state, answer, unheard, 10.0) == "drop"
 
 
 def test_15_a_hold_ends_after_its_time() -> None:

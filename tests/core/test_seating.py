@@ -218,7 +218,7 @@ def test_each_node_gets_the_master_as_it_was_given_there() -> None:
 
 def test_a_crowd_is_counted_but_gone_through_only_near_its_end() -> None:
     job = FixedJob(30)
-    job.given = {f"n{rank}": rank for rank in range(30)} | {"twin": 3}
+    job.given |= {**{f"n{rank}": rank for rank in range(30)}, "twin": 3}
     said = [explained(job.join(f"n{rank}")) for rank in range(20)]
     assert "rank" in said[7]
     assert said[8:] == [""] * 12

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from .conftest import command_of
+from .conftest import Job, StartJob, command_of
 
 pytestmark = pytest.mark.torch
 
@@ -43,7 +43,7 @@ dist.destroy_process_group()
 AT_ONCE = ("--restart-backoff=0",)
 
 
-def expect_sums(job, nproc: int, attempts: int) -> None:
+def expect_sums(job: Job, nproc: int, attempts: int) -> None:
     """Every rank of every attempt had the right sum, and saw no key of another attempt."""
     right = {"sum": nproc * (nproc + 1) // 2, "size": nproc, "stale": [], "own": True}
     for attempt in range(attempts):
@@ -52,7 +52,7 @@ def expect_sums(job, nproc: int, attempts: int) -> None:
 
 
 @pytest.mark.thorough
-def test_a_group_comes_back_from_five_losses_in_a_row(run_job) -> None:
+def test_a_group_comes_back_from_five_losses_in_a_row(run_job: StartJob) -> None:
     words = ("--nproc-per-node=2", "--max-restarts=5", *AT_ONCE)
     job = run_job(*words, script=ADD_UP, args=("5",))
     assert job.process.returncode == 0, job.stderr
@@ -64,7 +64,9 @@ def test_a_group_comes_back_from_five_losses_in_a_row(run_job) -> None:
 @pytest.mark.parametrize(
     ("nproc", "way"), [(4, "--preload=json"), (2, "--no-warm"), (2, "--worker-store")]
 )
-def test_a_group_adds_up_and_comes_back_in_each_way_of_starting(run_job, nproc, way) -> None:
+def test_a_group_adds_up_and_comes_back_in_each_way_of_starting(
+    run_job: StartJob, nproc: int, way: str
+) -> None:
     words = (way, f"--nproc-per-node={nproc}", "--max-restarts=1", *AT_ONCE)
     job = run_job(*words, script=ADD_UP, args=("1",))
     assert job.process.returncode == 0, job.stderr
@@ -72,7 +74,7 @@ def test_a_group_adds_up_and_comes_back_in_each_way_of_starting(run_job, nproc, 
 
 
 @pytest.mark.thorough
-def test_the_loss_of_the_process_that_serves_the_store_is_survived(start_job) -> None:
+def test_the_loss_of_the_process_that_serves_the_store_is_survived(start_job: StartJob) -> None:
     script = """
         import os, sys, time
         import torch
@@ -101,7 +103,7 @@ def test_the_loss_of_the_process_that_serves_the_store_is_survived(start_job) ->
     job.expect_nothing_left()
 
 
-def test_a_traceback_that_pytorch_prints_with_its_rank_is_reported_once(run_job) -> None:
+def test_a_traceback_that_pytorch_prints_with_its_rank_is_reported_once(run_job: StartJob) -> None:
     script = """
         import os, time
         import torch.distributed as dist
@@ -125,7 +127,7 @@ def test_a_traceback_that_pytorch_prints_with_its_rank_is_reported_once(run_job)
     assert report.count("Traceback") == 1
 
 
-def store_host_of(job) -> int:
+def store_host_of(job: Job) -> int:
     """The process whose command names its own script."""
     for pid in job.running():
         if b"store_host.py" in command_of(pid):

@@ -11,10 +11,11 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 
 import pytest
 
-from .conftest import command_of
+from .conftest import Job, StartJob, command_of
 
 LIFE = """
 import os, signal, sys
@@ -38,12 +39,12 @@ ATTEMPTS = 10
 """A job whose agent gets further than the moment, before it is killed, is started again."""
 
 
-def start_life(start_job, *words):
+def start_life(start_job: StartJob, *words: str) -> Job:
     options = ("--nproc-per-node=2", "--max-restarts=1", "--shutdown-timeout=0.1")
     return start_job(*options, *words, script=LIFE)
 
 
-def kill_when(start, has_come) -> None:
+def kill_when(start: Callable[[], Job], has_come: Callable[[Job], bool]) -> None:
     """Kill the agent of a job as soon as the moment has come; what it started has to go too."""
     for _ in range(ATTEMPTS):
         job = start()
@@ -64,17 +65,19 @@ def kill_when(start, has_come) -> None:
         for line in range(1, LEAST + 1)
     ],
 )
-def test_nothing_survives_a_kill_at_a_line_of_the_journal(start_job, line) -> None:
+def test_nothing_survives_a_kill_at_a_line_of_the_journal(start_job: StartJob, line: int) -> None:
     kill_when(lambda: start_life(start_job), lambda job: job.journal_lines() >= line)
 
 
 @pytest.mark.thorough(but=("8", "16", "24"))
 @pytest.mark.parametrize("line", range(7, LEAST + 1, 9))
-def test_nothing_survives_a_kill_at_a_line_of_the_journal_of_a_cold_job(start_job, line) -> None:
+def test_nothing_survives_a_kill_at_a_line_of_the_journal_of_a_cold_job(
+    start_job: StartJob, line: int
+) -> None:
     kill_when(lambda: start_life(start_job, "--no-warm"), lambda job: job.journal_lines() >= line)
 
 
-def test_the_moments_cover_the_whole_life(start_job) -> None:
+def test_the_moments_cover_the_whole_life(start_job: StartJob) -> None:
     """Else the tests above would have no job left to kill, or never reach the restart."""
     job = start_life(start_job)
     assert job.wait() == 0
@@ -82,16 +85,18 @@ def test_the_moments_cover_the_whole_life(start_job) -> None:
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3])
-def test_nothing_survives_a_kill_while_the_first_processes_appear(start_job, processes) -> None:
+def test_nothing_survives_a_kill_while_the_first_processes_appear(
+    start_job: StartJob, processes: int
+) -> None:
     """The agent itself, then its spawner, then the zygote."""
     kill_when(lambda: start_life(start_job), lambda job: len(job.running()) >= processes)
 
 
-def test_nothing_survives_a_kill_as_soon_as_there_is_a_log_directory(start_job) -> None:
+def test_nothing_survives_a_kill_as_soon_as_there_is_a_log_directory(start_job: StartJob) -> None:
     kill_when(lambda: start_life(start_job), lambda job: (job.folder / "logs").exists())
 
 
-def test_nothing_survives_a_kill_while_modules_are_preloaded(start_job) -> None:
+def test_nothing_survives_a_kill_while_modules_are_preloaded(start_job: StartJob) -> None:
     """The zygote sits in somebody's import, which has started a process of its own."""
     job = start_with_slow_import(start_job)
     job.process.kill()
@@ -99,7 +104,7 @@ def test_nothing_survives_a_kill_while_modules_are_preloaded(start_job) -> None:
     job.expect_nothing_left()
 
 
-def test_a_killed_spawner_is_reported_while_modules_are_preloaded(start_job) -> None:
+def test_a_killed_spawner_is_reported_while_modules_are_preloaded(start_job: StartJob) -> None:
     job = start_with_slow_import(start_job)
     os.kill(job.spawner(), signal.SIGKILL)
     assert job.wait() == 1
@@ -107,7 +112,7 @@ def test_a_killed_spawner_is_reported_while_modules_are_preloaded(start_job) -> 
     job.expect_nothing_left()
 
 
-def test_a_killed_zygote_costs_nothing_but_the_warm_start(start_job) -> None:
+def test_a_killed_zygote_costs_nothing_but_the_warm_start(start_job: StartJob) -> None:
     script = """
         import os, signal, sys, time
         rank, number = os.environ["RANK"], os.environ["HOLDFAST_ROUND"]
@@ -126,7 +131,7 @@ def test_a_killed_zygote_costs_nothing_but_the_warm_start(start_job) -> None:
     job.expect_nothing_left()
 
 
-def start_with_slow_import(start_job):
+def start_with_slow_import(start_job: StartJob) -> Job:
     """A job that is preloading and never done: an import waits for a child of its own."""
     endless = """
         import signal, subprocess
@@ -144,7 +149,7 @@ def start_with_slow_import(start_job):
     return job
 
 
-def zygote_of(job) -> int:
+def zygote_of(job: Job) -> int:
     """The process whose command still names its own script."""
     for pid in job.running():
         if b"zygote.py" in command_of(pid):

@@ -17,11 +17,12 @@ import pytest
 import holdfast
 
 from ..waiting import until
+from .conftest import Job, StartJob
 
 
 @pytest.mark.thorough
 def test_each_rank_returns_its_value() -> None:
-    def place():
+    def place() -> tuple[int, int]:
         import os
 
         return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -32,7 +33,7 @@ def test_each_rank_returns_its_value() -> None:
 def test_arguments_closures_and_lambdas_reach_the_workers() -> None:
     offset = 40
 
-    def add(number, *, more=0):
+    def add(number: int, *, more: int = 0) -> int:
         return offset + number + more
 
     assert holdfast.launch(add, 2, nproc=2) == {0: 42, 1: 42}
@@ -42,7 +43,7 @@ def test_arguments_closures_and_lambdas_reach_the_workers() -> None:
 
 def test_functions_of_installed_modules_and_values_of_local_classes_travel() -> None:
     class Point:
-        def __init__(self, x):
+        def __init__(self, x: int) -> None:
             self.x = x
 
     assert holdfast.launch(os.path.join, "a", "b") == {0: "a/b"}
@@ -51,7 +52,7 @@ def test_functions_of_installed_modules_and_values_of_local_classes_travel() -> 
 
 
 def test_a_functions_environment_has_what_was_added() -> None:
-    def read():
+    def read() -> tuple[str, str]:
         import os
 
         return os.environ["COLOUR"], os.environ["LOCAL_RANK"]
@@ -65,7 +66,7 @@ def test_a_functions_environment_has_what_was_added() -> None:
 def test_a_function_does_not_see_the_ranks_of_a_scheduler() -> None:
     placed = {"SLURM_PROCID": "3", "PMI_RANK": "3", "SLURM_JOB_ID": "4711"}
 
-    def seen():
+    def seen() -> list[str]:
         import os
 
         return sorted(placed.keys() & os.environ.keys())
@@ -74,7 +75,7 @@ def test_a_function_does_not_see_the_ranks_of_a_scheduler() -> None:
 
 
 def test_an_exception_becomes_a_failed_job_with_a_report() -> None:
-    def fail():
+    def fail() -> None:
         import os
 
         if os.environ["RANK"] == "1":
@@ -86,17 +87,19 @@ def test_an_exception_becomes_a_failed_job_with_a_report() -> None:
     with pytest.raises(holdfast.JobFailed) as caught:
         holdfast.launch(fail, nproc=2)
     cause = caught.value.outcome.cause
+    assert cause is not None
     assert cause.rank == 1
+    assert cause.error is not None
     assert cause.error.message == "ValueError: no such luck"
     for words in ("rank 1", "ValueError: no such luck", "in fail"):
         assert words in str(caught.value)
     assert "function.py" not in str(caught.value), "a frame of ours is in the traceback"
 
 
-def test_a_failed_function_is_tried_again_as_often_as_allowed(tmp_path) -> None:
+def test_a_failed_function_is_tried_again_as_often_as_allowed(tmp_path: Path) -> None:
     place = str(tmp_path)
 
-    def fail_twice():
+    def fail_twice() -> int:
         import os
 
         attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
@@ -110,7 +113,7 @@ def test_a_failed_function_is_tried_again_as_often_as_allowed(tmp_path) -> None:
 
 
 def test_a_function_that_leaves_through_exit_has_no_value() -> None:
-    def leave(status):
+    def leave(status: int) -> None:
         import sys
 
         sys.exit(status)
@@ -119,8 +122,8 @@ def test_a_function_that_leaves_through_exit_has_no_value() -> None:
         holdfast.launch(leave, 3)
 
 
-def test_a_failure_names_its_journal(tmp_path) -> None:
-    def leave():
+def test_a_failure_names_its_journal(tmp_path: Path) -> None:
+    def leave() -> None:
         raise SystemExit(3)
 
     with pytest.raises(holdfast.JobFailed) as caught:
@@ -143,11 +146,11 @@ def test_what_there_is_to_import_is_listed() -> None:
 
 def test_what_cannot_be_called_is_refused() -> None:
     with pytest.raises(holdfast.UsageError):
-        holdfast.launch("train.py")
+        holdfast.launch("train.py")  # type: ignore[arg-type]
 
 
 def test_it_works_inside_a_running_event_loop() -> None:
-    async def main():
+    async def main() -> dict[int, int]:
         return holdfast.launch(lambda: 7, nproc=2)
 
     assert asyncio.run(main()) == {0: 7, 1: 7}
@@ -161,7 +164,7 @@ def test_it_works_from_threads_several_at_a_time() -> None:
 
 
 def test_output_goes_where_python_prints() -> None:
-    def speak():
+    def speak() -> None:
         import sys
 
         print("said")
@@ -175,7 +178,7 @@ def test_output_goes_where_python_prints() -> None:
 
 
 def test_letters_of_several_bytes_are_whole_in_captured_output() -> None:
-    def speak():
+    def speak() -> None:
         import os
 
         os.write(1, ("x" + "é" * 300_000 + "\n").encode())
@@ -186,7 +189,9 @@ def test_letters_of_several_bytes_are_whole_in_captured_output() -> None:
     assert out.getvalue() == "x" + "é" * 300_000 + "\n"
 
 
-def test_the_callers_own_children_signals_and_folders_are_left_alone(tmp_path, monkeypatch) -> None:
+def test_the_callers_own_children_signals_and_folders_are_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     before = {number: signal.getsignal(number) for number in (2, 15, 17)}
@@ -200,7 +205,7 @@ def test_the_callers_own_children_signals_and_folders_are_left_alone(tmp_path, m
 
 
 def test_a_worker_of_a_function_holds_no_descriptor_but_its_own_and_that_of_its_stacks() -> None:
-    def look():
+    def look() -> list[str]:
         import os
 
         found = []
@@ -243,14 +248,14 @@ except KeyboardInterrupt:
 
 
 @pytest.fixture
-def caller(start_program):
+def caller(start_program: StartJob) -> Job:
     """A program that has called `launch`, with both workers at work."""
     job = start_program(sys.executable, "caller.py", files={"caller.py": CALLER})
     job.until_files("ready.0", "ready.1")
     return job
 
 
-def test_an_interrupt_gives_the_workers_their_grace_and_is_raised(caller) -> None:
+def test_an_interrupt_gives_the_workers_their_grace_and_is_raised(caller: Job) -> None:
     caller.send(signal.SIGINT)
     assert caller.wait() == 0
     assert caller.stdout == "interrupted\n"
@@ -264,7 +269,7 @@ def test_an_interrupt_gives_the_workers_their_grace_and_is_raised(caller) -> Non
 LEAVER = "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n" + CALLER
 
 
-def test_a_caller_that_leaves_by_an_exception_ends_the_job(start_program) -> None:
+def test_a_caller_that_leaves_by_an_exception_ends_the_job(start_program: StartJob) -> None:
     job = start_program(sys.executable, "caller.py", files={"caller.py": LEAVER})
     job.until_files("ready.0", "ready.1")
     job.send(signal.SIGTERM)
@@ -274,14 +279,14 @@ def test_a_caller_that_leaves_by_an_exception_ends_the_job(start_program) -> Non
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_caller_that_is_killed_takes_everything_with_it(caller, number) -> None:
+def test_a_caller_that_is_killed_takes_everything_with_it(caller: Job, number: int) -> None:
     caller.send(number)
     assert caller.wait() == -number
     caller.expect_nothing_left()
     until(lambda: list(caller.folder.glob("tmp/holdfast_call_*")) == [], "the private folder")
 
 
-def test_a_caller_without_standard_streams_gets_its_values(start_program) -> None:
+def test_a_caller_without_standard_streams_gets_its_values(start_program: StartJob) -> None:
     program = """
         import holdfast
         open("value", "w").write(str(holdfast.launch(lambda: print("x") or 5, nproc=2)))
@@ -294,7 +299,7 @@ def test_a_caller_without_standard_streams_gets_its_values(start_program) -> Non
 
 
 @pytest.mark.torch
-def test_tensors_come_back(start_program) -> None:
+def test_tensors_come_back(start_program: StartJob) -> None:
     """In a process of its own: importing PyTorch leaves threads in whoever does."""
     program = """
         import torch

@@ -11,6 +11,7 @@ import struct
 import subprocess
 import termios
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -62,15 +63,20 @@ class OnTerminal:
         fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.screen.resize(rows, columns)
 
-    def read(self) -> None:
-        """Take what is there now."""
+    def has_ended(self) -> bool:
+        self.read()
+        return self.process.poll() is not None
+
+    def read(self) -> bytes:
+        """Take what is there now; all that has come so far."""
         while select.select([self._ours], [], [], 0)[0]:
             try:
                 data = os.read(self._ours, 65536)
             except OSError:  # The last one has closed it.
-                return
+                break
             self.seen += data
             self._stream.feed(data)
+        return self.seen
 
     @property
     def lines(self) -> list[str]:
@@ -86,7 +92,7 @@ class OnTerminal:
 
     def finish(self) -> int:
         (self.folder / "enough").touch()
-        until(lambda: self.read() or self.process.poll() is not None, lambda: str(self.lines))
+        until(self.has_ended, lambda: str(self.lines))
         self.read()
         return self.process.wait()
 
@@ -125,12 +131,20 @@ def test_it_says_what_the_job_is_doing_and_is_gone_at_the_end(start: Start) -> N
     assert job.screen.cursor.x == 0
 
 
+def has_moved(job: OnTerminal, bar: str) -> bool:
+    return job.lines[-2] != bar
+
+
+def has_changed(job: OnTerminal, lines: list[str]) -> bool:
+    return job.lines != lines
+
+
 def test_a_worker_s_bar_moves_above_it_and_is_never_broken(start: Start) -> None:
     job = start(more=BAR)
     job.await_line("step ")
     for _ in range(3):
         before = job.lines[-2]
-        until(lambda before=before: job.lines[-2] != before, lambda: str(job.lines))
+        until(partial(has_moved, job, before), lambda: str(job.lines))
         bars = [line for line in job.lines if "bar" in line]
         assert len(bars) == 1
         assert bars[0].startswith(" bar "), bars
@@ -143,7 +157,7 @@ def test_bars_below_each_other_have_the_rows_to_themselves(start: Start) -> None
     until(lambda: any("outer" in line for line in job.lines), lambda: str(job.lines))
     for _ in range(3):
         before = job.lines
-        until(lambda before=before: job.lines != before, lambda: str(job.lines))
+        until(partial(has_changed, job, before), lambda: str(job.lines))
     shown = [line.split()[0] for line in job.lines if "outer" in line or "inner" in line]
     assert shown == ["outer", "inner"]
     assert job.finish() == 0
@@ -165,7 +179,7 @@ def test_an_interrupt_takes_it_away(start: Start) -> None:
     job = start()
     job.await_line("step ")
     job.process.send_signal(signal.SIGINT)
-    until(lambda: job.read() or job.process.poll() is not None, lambda: str(job.lines))
+    until(job.has_ended, lambda: str(job.lines))
     assert job.process.returncode == 128 + signal.SIGINT
     assert not any(SIGN in line for line in job.lines)
     assert any("the job was interrupted" in line for line in job.lines)
@@ -175,7 +189,7 @@ def test_what_is_waited_for_has_a_bar(start: Start) -> None:
     job = start("--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--join-timeout=90")
     job.await_line("waiting for 1 more", "[", "of 1:30")
     job.process.send_signal(signal.SIGINT)
-    until(lambda: job.read() or job.process.poll() is not None, lambda: str(job.lines))
+    until(job.has_ended, lambda: str(job.lines))
 
 
 @pytest.mark.parametrize(
@@ -187,7 +201,7 @@ def test_there_is_none_where_nobody_wants_it(
     start: Start, options: tuple[str, ...], env: dict[str, str]
 ) -> None:
     job = start(*options, more=BAR, env=env)
-    until(lambda: b"bar 000150" in (job.read() or job.seen), lambda: str(job.lines))
+    until(lambda: b"bar 000150" in job.read(), lambda: str(job.lines))
     assert job.finish() == 0
     assert SIGN.encode() not in job.seen
 
@@ -203,7 +217,7 @@ def test_there_is_none_where_another_program_writes_to_the_terminal(
     piped = f"{holdfast} run --no-warm --log-dir logs train.py | cat"
     beside = OnTerminal(["/bin/sh", "-c", piped], tmp_path, {})
     try:
-        until(lambda: b"bar 000150" in (beside.read() or beside.seen), lambda: str(beside.lines))
+        until(lambda: b"bar 000150" in beside.read(), lambda: str(beside.lines))
         assert beside.finish() == 0
         assert SIGN.encode() not in beside.seen
     finally:

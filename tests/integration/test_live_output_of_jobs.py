@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 import signal
+from functools import partial
 
 import pytest
+
+from .conftest import Job, StartJob
 
 # Draws a bar as `tqdm` does, each step only when the one before has been seen on the console.
 BARS = """
@@ -20,14 +23,20 @@ sys.stderr.write("\\n")
 """
 
 
+def are_shown(job: Job, bars: list[str]) -> bool:
+    return all(bar in job.read("shown") for bar in bars)
+
+
 @pytest.mark.parametrize(
     ("how", "console"), [("--tee=0", "2> shown"), ("--tee=3", "2>&1 | cat > shown")]
 )
-def test_bars_of_two_workers_are_shown_while_they_are_drawn(start_job, how, console) -> None:
+def test_bars_of_two_workers_are_shown_while_they_are_drawn(
+    start_job: StartJob, how: str, console: str
+) -> None:
     job = start_job("--nproc-per-node=2", how, script=BARS, shell=console)
     for step in range(4):
         drawn = [f"<bar {rank}: {step} of 4>" for rank in (0, 1)]
-        job.until(lambda drawn=drawn: all(bar in job.read("shown") for bar in drawn), str(drawn))
+        job.until(partial(are_shown, job, drawn), str(drawn))
         (job.folder / f"seen.{step}").touch()
     assert job.wait() == 0
     prefix = "" if how == "--tee=0" else r"\[default\d\]:"
@@ -37,7 +46,7 @@ def test_bars_of_two_workers_are_shown_while_they_are_drawn(start_job, how, cons
     assert all(re.fullmatch(prefix + r"<bar \d: \d of 4>", bar) for bar in bars), bars
 
 
-def test_what_was_written_before_the_agent_is_killed_is_on_the_console(start_job) -> None:
+def test_what_was_written_before_the_agent_is_killed_is_on_the_console(start_job: StartJob) -> None:
     script = """
         import os, time
         os.write(1, b"half a line of " + os.environ["RANK"].encode())
@@ -65,7 +74,7 @@ print("and on it goes")
 READS_LATER = "2>&1 | (while [ ! -e go ]; do sleep 0.01; done; cat > shown)"
 
 
-def test_a_console_that_nobody_reads_does_not_stop_workers_with_files(start_job) -> None:
+def test_a_console_that_nobody_reads_does_not_stop_workers_with_files(start_job: StartJob) -> None:
     job = start_job("--tee=1", script=WRITES_ON, shell=READS_LATER)
     job.until_files("written")
     (job.folder / "go").touch()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ..free_ports import free_port
+from .conftest import StartJob
 
 # Rank 0 serves at the master's port as any server does, the others call it.
 MEET = """
@@ -33,7 +34,7 @@ LAUNCHES = 16
 
 
 @pytest.mark.thorough
-def test_many_launches_at_once_never_meet_each_other(start_job) -> None:
+def test_many_launches_at_once_never_meet_each_other(start_job: StartJob) -> None:
     jobs = [start_job("--nproc-per-node=2", script=MEET) for _ in range(LAUNCHES)]
     for job in jobs:
         assert job.wait() == 0, job.stderr
@@ -42,21 +43,21 @@ def test_many_launches_at_once_never_meet_each_other(start_job) -> None:
 
 
 @pytest.mark.parametrize("start", ["--preload=json", "--no-warm"])
-def test_every_attempt_finds_its_port_free(run_job, start) -> None:
+def test_every_attempt_finds_its_port_free(run_job: StartJob, start: str) -> None:
     script = MEET + "\nraise SystemExit(int(os.environ['TORCHELASTIC_RESTART_COUNT']) < 4)"
     words = (start, "--nproc-per-node=3", "--max-restarts=4", "--restart-backoff=0")
     job = run_job(*words, script=script)
     assert job.process.returncode == 0, job.stderr
 
 
-def test_a_port_that_the_user_names_is_free_again_for_the_next_attempt(run_job) -> None:
+def test_a_port_that_the_user_names_is_free_again_for_the_next_attempt(run_job: StartJob) -> None:
     script = MEET + "\nraise SystemExit(int(os.environ['TORCHELASTIC_RESTART_COUNT']) < 2)"
     words = ("--nproc-per-node=2", "--max-restarts=2", "--restart-backoff=0")
     job = run_job(*words, f"--master-port={free_port()}", script=script)
     assert job.process.returncode == 0, job.stderr
 
 
-def test_the_port_of_an_attempt_is_closed_when_the_next_one_runs(run_job) -> None:
+def test_the_port_of_an_attempt_is_closed_when_the_next_one_runs(run_job: StartJob) -> None:
     """A worker of the new attempt can never speak with one of the old."""
     script = """
         import os, signal, socket, sys, time

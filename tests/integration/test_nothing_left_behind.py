@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 
 import pytest
+
+from .conftest import Job, StartJob
 
 # Each rank grows the family that it is asked for, waits until all of it lives, and then
 # stays, succeeds or fails; a rank that fails does so only when the other one is complete.
@@ -55,12 +58,16 @@ CASES = [("daemon", STARTS[0]), *(("everything", start) for start in STARTS)]
 LARGEST = pytest.mark.parametrize("start_family", CASES[-2:], ids=" ".join, indirect=True)
 
 
+StartFamily = Callable[[str], tuple[Job, int]]
+"""Takes what the workers do then; returns the job, and how many processes its workers are."""
+
+
 @pytest.fixture(params=CASES, ids=" ".join)
-def start_family(request, start_job):
+def start_family(request: pytest.FixtureRequest, start_job: StartJob) -> StartFamily:
     """Start two workers with a family of one shape; returns once all of it lives."""
     shape, start = request.param
 
-    def start_it(then):
+    def start_it(then: str) -> tuple[Job, int]:
         words = (start, "--nproc-per-node=2", "--shutdown-timeout=0.2")
         job = start_job(*words, script=FAMILY, args=(shape, then))
         job.until_files("ready.0", "ready.1")
@@ -70,7 +77,7 @@ def start_family(request, start_job):
 
 
 @pytest.mark.thorough(but=("everything --preload=json", "everything --no-warm"))
-def test_nothing_is_left_after_a_success(start_family) -> None:
+def test_nothing_is_left_after_a_success(start_family: StartFamily) -> None:
     job, _ = start_family("succeed")
     assert job.wait() == 0
     job.expect_nothing_left()
@@ -79,7 +86,7 @@ def test_nothing_is_left_after_a_success(start_family) -> None:
 @pytest.mark.thorough(
     but=("everything --preload=json", "daemon --preload=json", "everything --no-warm")
 )
-def test_nothing_is_left_after_a_failure(start_family) -> None:
+def test_nothing_is_left_after_a_failure(start_family: StartFamily) -> None:
     job, _ = start_family("fail")
     assert job.wait() == 1
     job.expect_nothing_left()
@@ -88,7 +95,7 @@ def test_nothing_is_left_after_a_failure(start_family) -> None:
 @pytest.mark.thorough(
     but=("everything --preload=json", "stubborn --preload=json", "everything --no-warm")
 )
-def test_nothing_is_left_after_a_signal_to_the_agent(start_family) -> None:
+def test_nothing_is_left_after_a_signal_to_the_agent(start_family: StartFamily) -> None:
     job, members = start_family("stay")
     assert len(job.running()) >= members + 2, "the mark does not show the whole family"
     job.send(signal.SIGTERM)
@@ -99,7 +106,7 @@ def test_nothing_is_left_after_a_signal_to_the_agent(start_family) -> None:
 @pytest.mark.thorough(
     but=("everything --preload=json", "stubborn --preload=json", "everything --no-warm")
 )
-def test_nothing_is_left_after_the_agent_was_killed(start_family) -> None:
+def test_nothing_is_left_after_the_agent_was_killed(start_family: StartFamily) -> None:
     job, _ = start_family("stay")
     job.process.kill()
     job.wait()
@@ -107,7 +114,9 @@ def test_nothing_is_left_after_the_agent_was_killed(start_family) -> None:
 
 
 @pytest.mark.thorough(but=("everything --preload=json", "everything --no-warm"))
-def test_nothing_is_left_after_the_spawner_was_killed_and_the_agent_says_so(start_family) -> None:
+def test_nothing_is_left_after_the_spawner_was_killed_and_the_agent_says_so(
+    start_family: StartFamily,
+) -> None:
     job, _ = start_family("stay")
     os.kill(job.spawner(), signal.SIGKILL)
     assert job.wait() == 1
@@ -117,18 +126,22 @@ def test_nothing_is_left_after_the_spawner_was_killed_and_the_agent_says_so(star
 
 
 @LARGEST
-def test_nothing_is_left_after_the_spawner_was_killed_while_it_ended_the_job(start_family) -> None:
+def test_nothing_is_left_after_the_spawner_was_killed_while_it_ended_the_job(
+    start_family: StartFamily,
+) -> None:
     job, _ = start_family("stay")
     spawner = job.spawner()
     os.kill(spawner, signal.SIGSTOP)  # It is asked to end, and does not get to it.
     job.send(signal.SIGTERM)
-    job.until(lambda: '"EndSpawner"' in job.journal().read_text(), "the end of the grace")
+    journal = job.journal()
+    assert journal is not None
+    job.until(lambda: '"EndSpawner"' in journal.read_text(), "the end of the grace")
     os.kill(spawner, signal.SIGKILL)
     assert job.wait() == 128 + signal.SIGTERM
     job.expect_nothing_left()
 
 
-def test_a_spawner_that_does_not_answer_does_not_hold_the_agent_up(start_job) -> None:
+def test_a_spawner_that_does_not_answer_does_not_hold_the_agent_up(start_job: StartJob) -> None:
     words = ("--nproc-per-node=2", "--shutdown-timeout=0.1", "--unkillable-timeout=0.2")
     job = start_job(*words, script=FAMILY, args=("everything", "stay"))
     job.until_files("ready.0", "ready.1")
@@ -139,7 +152,9 @@ def test_a_spawner_that_does_not_answer_does_not_hold_the_agent_up(start_job) ->
 
 
 @pytest.mark.parametrize("start", STARTS)
-def test_no_worker_survives_when_agent_and_spawner_are_killed_at_once(start_job, start) -> None:
+def test_no_worker_survives_when_agent_and_spawner_are_killed_at_once(
+    start_job: StartJob, start: str
+) -> None:
     job = start_job(start, "--nproc-per-node=2", script=FAMILY, args=("plain", "stay"))
     job.until_files("ready.0", "ready.1")
     both = (job.process.pid, job.spawner())
@@ -152,7 +167,7 @@ def test_no_worker_survives_when_agent_and_spawner_are_killed_at_once(start_job,
 
 
 @LARGEST
-def test_a_frozen_agent_that_is_killed_leaves_nothing(start_family) -> None:
+def test_a_frozen_agent_that_is_killed_leaves_nothing(start_family: StartFamily) -> None:
     """A debugger or a job scheduler may have stopped it: its end must show all the same."""
     job, _ = start_family("stay")
     job.send(signal.SIGSTOP)
@@ -161,7 +176,7 @@ def test_a_frozen_agent_that_is_killed_leaves_nothing(start_family) -> None:
     job.expect_nothing_left()
 
 
-def test_a_stopped_worker_is_woken_to_hear_the_signal(start_job) -> None:
+def test_a_stopped_worker_is_woken_to_hear_the_signal(start_job: StartJob) -> None:
     script = """
         import os, signal, sys, time
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(open("heard", "w").close()))
@@ -180,7 +195,9 @@ def test_a_stopped_worker_is_woken_to_hear_the_signal(start_job) -> None:
     job.expect_nothing_left()
 
 
-def test_workers_hold_no_descriptor_but_their_own_three_and_that_of_their_stacks(run_job) -> None:
+def test_workers_hold_no_descriptor_but_their_own_three_and_that_of_their_stacks(
+    run_job: StartJob,
+) -> None:
     """Else a worker could speak as the spawner, or keep the agent from seeing its end."""
     script = """
         import os

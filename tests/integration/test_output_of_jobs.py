@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from .conftest import Job, StartJob
+
 STARTS = pytest.mark.parametrize("start", ["--preload=json", "--no-warm"])
 
 SPEAK = """
@@ -22,7 +24,7 @@ print("err of", rank, file=sys.stderr)
 """
 
 
-def logs_of(job) -> dict[str, str]:
+def logs_of(job: Job) -> dict[str, str]:
     """What lies in the job's log directory, by path below it; the journal left out."""
     (root,) = (job.folder / "logs").iterdir()
     files = [path for path in root.rglob("*") if path.is_file() and path.suffix == ".log"]
@@ -30,7 +32,9 @@ def logs_of(job) -> dict[str, str]:
 
 
 @STARTS
-def test_without_options_everything_is_on_the_console_and_nothing_in_files(run_job, start) -> None:
+def test_without_options_everything_is_on_the_console_and_nothing_in_files(
+    run_job: StartJob, start: str
+) -> None:
     job = run_job(start, "--nproc-per-node=2", script=SPEAK)
     assert sorted(job.stdout.splitlines()) == ["out of 0", "out of 1"]
     assert {"err of 0", "err of 1"} <= set(job.stderr.splitlines())
@@ -38,7 +42,7 @@ def test_without_options_everything_is_on_the_console_and_nothing_in_files(run_j
 
 
 @STARTS
-def test_redirected_output_is_in_files_only(run_job, start) -> None:
+def test_redirected_output_is_in_files_only(run_job: StartJob, start: str) -> None:
     job = run_job(start, "--nproc-per-node=2", "--redirects=3", script=SPEAK)
     assert job.stdout == ""
     assert "err of" not in job.stderr
@@ -51,7 +55,7 @@ def test_redirected_output_is_in_files_only(run_job, start) -> None:
 
 
 @STARTS
-def test_teed_output_is_in_files_and_prefixed_on_the_console(run_job, start) -> None:
+def test_teed_output_is_in_files_and_prefixed_on_the_console(run_job: StartJob, start: str) -> None:
     job = run_job(start, "--nproc-per-node=2", "--tee=3", "--role=trainer", script=SPEAK)
     expected = ["[trainer0]:out of 0", "[trainer1]:out of 1"]
     assert sorted(job.stdout.splitlines()) == expected
@@ -60,7 +64,7 @@ def test_teed_output_is_in_files_and_prefixed_on_the_console(run_job, start) -> 
     assert len(logs_of(job)) == 4
 
 
-def test_each_rank_can_have_its_own_way(run_job) -> None:
+def test_each_rank_can_have_its_own_way(run_job: StartJob) -> None:
     words = ("--nproc-per-node=3", "-r", "0:3,1:1", "-t", "2:2")
     job = run_job(*words, script=SPEAK)
     assert logs_of(job) == {
@@ -75,7 +79,7 @@ def test_each_rank_can_have_its_own_way(run_job) -> None:
 
 
 @pytest.mark.thorough
-def test_the_prefix_follows_its_template(run_job) -> None:
+def test_the_prefix_follows_its_template(run_job: StartJob) -> None:
     script = "import os\nprint(os.getpid())"
     template = "<${role_name}/${rank}/${local_rank}/${pid}> "
     env = {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": template}
@@ -87,7 +91,7 @@ def test_the_prefix_follows_its_template(run_job) -> None:
 
 
 @pytest.mark.thorough
-def test_the_console_shows_only_the_ranks_asked_for(run_job) -> None:
+def test_the_console_shows_only_the_ranks_asked_for(run_job: StartJob) -> None:
     words = ("--nproc-per-node=3", "--tee=3", "--local-ranks-filter=0,2")
     job = run_job(*words, script=SPEAK)
     assert sorted(job.stdout.splitlines()) == ["[default0]:out of 0", "[default2]:out of 2"]
@@ -96,7 +100,7 @@ def test_the_console_shows_only_the_ranks_asked_for(run_job) -> None:
 
 
 @pytest.mark.thorough
-def test_lines_that_match_a_filter_are_collected(run_job) -> None:
+def test_lines_that_match_a_filter_are_collected(run_job: StartJob) -> None:
     script = """
         import os, sys
         for word in ("loss=1,5", "other", "step 7"):
@@ -119,14 +123,14 @@ def test_lines_that_match_a_filter_are_collected(run_job) -> None:
     ]
 
 
-def test_every_attempt_has_files_of_its_own(run_job) -> None:
+def test_every_attempt_has_files_of_its_own(run_job: StartJob) -> None:
     script = SPEAK + "sys.exit(os.environ['TORCHELASTIC_RESTART_COUNT'] == '0')"
     job = run_job("--redirects=1", "--max-restarts=1", script=script)
     assert set(logs_of(job)) == {"attempt_0/0/stdout.log", "attempt_1/0/stdout.log"}
 
 
 def test_the_journal_and_the_last_output_are_kept_where_no_logs_were_asked_for(
-    run_job, tmp_path
+    run_job: StartJob, tmp_path: Path
 ) -> None:
     env = {"TMPDIR": str(tmp_path)}
     job = run_job("--nproc-per-node=2", script=SPEAK, env=env, log_dir=False)
@@ -152,7 +156,9 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @pytest.mark.parametrize("how", ["--tee=1", "--redirects=1"])
 @STARTS
-def test_nothing_is_lost_of_what_a_killed_worker_wrote(run_job, how, start) -> None:
+def test_nothing_is_lost_of_what_a_killed_worker_wrote(
+    run_job: StartJob, how: str, start: str
+) -> None:
     job = run_job(start, how, script=FLOOD)
     assert job.process.returncode == 1
     (root,) = (job.folder / "logs").iterdir()
@@ -163,7 +169,7 @@ def test_nothing_is_lost_of_what_a_killed_worker_wrote(run_job, how, start) -> N
         assert file.read() == b"the last words"
 
 
-def test_nothing_is_lost_on_the_console_of_what_a_killed_worker_wrote(run_job) -> None:
+def test_nothing_is_lost_on_the_console_of_what_a_killed_worker_wrote(run_job: StartJob) -> None:
     job = run_job(script=FLOOD)
     shown = (job.folder / "agent.stdout").read_bytes()
     assert len(shown) == int(job.read("written")) + len("the last words")
@@ -186,7 +192,9 @@ while True:
 
 
 @pytest.mark.thorough
-def test_a_worker_killed_in_the_middle_of_a_write_loses_nothing_before_it(start_job) -> None:
+def test_a_worker_killed_in_the_middle_of_a_write_loses_nothing_before_it(
+    start_job: StartJob,
+) -> None:
     job = start_job("--tee=1", script=WRITE_ON)
     job.until_files("pid")
     job.until(lambda: written(job) > 20_000_000, "enough output")
@@ -196,26 +204,28 @@ def test_a_worker_killed_in_the_middle_of_a_write_loses_nothing_before_it(start_
     assert (root / "attempt_0/0/stdout.log").stat().st_size >= written(job)
 
 
-def test_nothing_is_lost_where_the_reader_is_slower_than_the_worker(start_job) -> None:
+def test_nothing_is_lost_where_the_reader_is_slower_than_the_worker(start_job: StartJob) -> None:
     """The agent has stopped reading, because nobody reads what it shows, when the worker dies."""
     reader = "| (while [ ! -e go ]; do sleep 0.01; done; cat > shown)"
     job = start_job(script=WRITE_ON, shell=reader)
     job.until_files("pid")
     job.until(lambda: written(job) > 4_500_000, "more than the agent keeps for a slow reader")
     os.kill(int(job.read("pid")), 9)
-    job.until(lambda: '"AllGone"' in job.journal().read_text(), "the end of the round")
+    journal = job.journal()
+    assert journal is not None
+    job.until(lambda: '"AllGone"' in journal.read_text(), "the end of the round")
     (job.folder / "go").touch()
     assert job.wait() == 1
     assert len(job.read("shown")) >= written(job)
 
 
-def written(job) -> int:
+def written(job: Job) -> int:
     return int.from_bytes((job.folder / "count").read_bytes(), "little")
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("how", ["--tee=3", "--tee=0"])
-def test_eight_ranks_never_mix_within_a_line(run_job, how) -> None:
+def test_eight_ranks_never_mix_within_a_line(run_job: StartJob, how: str) -> None:
     """Lines of all lengths, in pieces, on both streams at once."""
     script = """
         import hashlib, os, random, sys, time
@@ -249,7 +259,7 @@ def _rank_of_whole(line: str) -> str:
 
 
 @pytest.mark.parametrize("how", ["--tee=3", "--redirects=0"])
-def test_a_reader_that_goes_away_does_not_break_the_job(start_job, how) -> None:
+def test_a_reader_that_goes_away_does_not_break_the_job(start_job: StartJob, how: str) -> None:
     """As in `holdfast run … | head -1`."""
     script = """
         import os, time
@@ -269,7 +279,9 @@ def test_a_reader_that_goes_away_does_not_break_the_job(start_job, how) -> None:
 
 @STARTS
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_a_standard_stream_that_was_closed_is_no_obstacle(start_job, closed, start) -> None:
+def test_a_standard_stream_that_was_closed_is_no_obstacle(
+    start_job: StartJob, closed: str, start: str
+) -> None:
     """What is opened next would take its number, and be taken for it."""
     job = start_job(start, "--nproc-per-node=2", script=SPEAK, shell=closed)
     assert job.wait() == 0, job.stderr
@@ -280,7 +292,9 @@ def test_a_standard_stream_that_was_closed_is_no_obstacle(start_job, closed, sta
 
 
 @pytest.mark.thorough
-def test_a_long_line_without_an_end_and_bytes_that_are_no_text_do_no_harm(run_job) -> None:
+def test_a_long_line_without_an_end_and_bytes_that_are_no_text_do_no_harm(
+    run_job: StartJob,
+) -> None:
     script = "import os\nos.write(1, bytes(range(256)) * 40000)"
     job = run_job("--nproc-per-node=2", "--tee=1", script=script)
     assert job.process.returncode == 0
@@ -291,7 +305,7 @@ def test_a_long_line_without_an_end_and_bytes_that_are_no_text_do_no_harm(run_jo
 
 
 @pytest.fixture
-def small_disk(tmp_path) -> Iterator[Path]:
+def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system that is soon full."""
     place = tmp_path / "small"
     place.mkdir()
@@ -307,7 +321,7 @@ def small_disk(tmp_path) -> Iterator[Path]:
 
 @pytest.mark.thorough
 @pytest.mark.root
-def test_a_full_disk_is_told_and_ends_no_job(run_job, small_disk) -> None:
+def test_a_full_disk_is_told_and_ends_no_job(run_job: StartJob, small_disk: Path) -> None:
     script = """
         import os, sys, time
         for _ in range(100):

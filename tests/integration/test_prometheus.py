@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import urllib.parse
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,6 @@ def test_a_real_server_scrapes_a_real_job(scraped: Prometheus) -> None:
 
     for expression in expressions():
         plain = expression.replace("$run_id", ".+").replace("$__rate_interval", "1m")
-        until(lambda plain=plain: scraped.value(plain) is not None, f"a series of {plain}")
+        once(partial(scraped.value, plain), f"a series of {plain}")
     shown = 'sum by (state) (holdfast_coordinator_nodes{run_id=~".+"})'
     assert once(lambda: scraped.value(f"{shown} > 0")) == 1

@@ -6,13 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from ..conftest import RunHoldfast
+
 SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "quickstart.py"
 TIMEOUT_S = 250
 
 
 @pytest.mark.torch
 @pytest.mark.timeout(2 * TIMEOUT_S)
-def test_the_script_of_the_quickstart_goes_on_where_it_was(run_holdfast, tmp_path: Path) -> None:
+def test_the_script_of_the_quickstart_goes_on_where_it_was(
+    run_holdfast: RunHoldfast, tmp_path: Path
+) -> None:
     def lines(steps: int) -> list[str]:
         given = ["--steps", str(steps), "--checkpoint", str(tmp_path / "checkpoint.pt")]
         done = run_holdfast("run", "-n", "2", str(SCRIPT), *given, timeout=TIMEOUT_S)

@@ -93,8 +93,10 @@ def tcp_store(tmp_path: Path) -> Iterator[str]:
     """The endpoint of a store in a process that is none of the job's."""
     endpoint = f"127.0.0.1:{free_port()}"
     command = [sys.executable, "-c", HOST_A_STORE, endpoint]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, **pipes) as host:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as host:
+        assert host.stdin is not None
+        assert host.stdout is not None
         assert host.stdout.readline() == b"serving\n"
         yield endpoint
         host.stdin.close()

@@ -82,7 +82,7 @@ def test_a_signal_that_comes_twice_at_once_leaves_time_to_save(
 ) -> None:
     """As Slurm sends it at a time limit."""
     (tmp_path / "job.py").write_text(SAVES_ONE_STEP_LATER)
-    words = [holdfast, "run", "--no-warm", f"--save-timeout={DEADLINE_S}", "job.py"]
+    words = [str(holdfast), "run", "--no-warm", f"--save-timeout={DEADLINE_S}", "job.py"]
     with subprocess.Popen(
         words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as agent:

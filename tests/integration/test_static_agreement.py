@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,7 +60,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         process.communicate()
 
 
-def found_under(launcher: Sequence[str | Path], start: Start, folder: Path, port: int) -> list:
+def found_under(launcher: Sequence[str | Path], start: Start, folder: Path, port: int) -> list[Any]:
     """What the workers of three nodes find, by rank."""
     folder.mkdir()
     script = folder / "tell.py"

@@ -86,7 +86,7 @@ class World(Cluster):
     def note(self, fact: Fact) -> None:
         if isinstance(fact, WorkerSaved):
             self.see(NAMES[fact.host], f"rank {fact.rank} saves at step {fact.step}")
-        assert not isinstance(fact, CoreRaised), fact.text
+        assert not isinstance(fact, CoreRaised), fact.error
         super().note(fact)
         if isinstance(fact, Recorded) and self.register.mute:
             self.register.mute = 0

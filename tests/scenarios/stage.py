@@ -13,8 +13,9 @@ from collections.abc import Callable, Collection, Sequence
 
 from tools.simulator.timeline import ManualClock
 
-from holdfast.core.coordinator import Coordinator
+from holdfast.core.coordinator import Beginning, Coordinator
 from holdfast.core.coordinator_io import CoordinatorEffect, CoordinatorEvent, CoordinatorTimerFired
+from holdfast.core.election import ElectionEffect, ElectionEvent, ElectionState
 from holdfast.core.features.warm_start import NodeWarmStart
 from holdfast.core.node_io import (
     AllGone,
@@ -171,7 +172,19 @@ class Stage:
             self.agent(at, taken.event, taken.effects)
         liveness.taken.clear()
 
+    def began(self, at: float, beginning: Beginning) -> None: ...
+    def election(
+        self,
+        at: float,
+        before: ElectionState,
+        event: ElectionEvent,
+        effects: list[ElectionEffect],
+    ) -> None: ...
+
     # As the processes.
+
+    def hold_tether(self, tether: int) -> None: ...
+    def share_tethers(self, tethers: list[int]) -> None: ...
 
     def do(self, effect: NodeEffect) -> None:
         if isinstance(effect, ReserveEndpoint):

@@ -17,7 +17,6 @@ from holdfast.core.coordinator_io import (
     WakeCoordinator,
     Write,
 )
-from holdfast.core.features.warm_start import module_of
 from holdfast.core.node_io import (
     CloseRound,
     Dial,
@@ -58,6 +57,7 @@ from holdfast.core.protocol.messages import (
     WorkersSucceeded,
 )
 from holdfast.core.protocol.model import Failure, Outcome, signal_name
+from holdfast.core.protocol.preload_steps import module_of
 
 
 def line(effect: NodeEffect | CoordinatorEffect) -> str:
@@ -88,7 +88,7 @@ def _zygote(effect: StartZygote) -> str:
     return f"starts {which} that imports {modules}{late}"
 
 
-def _request(effect: NodeEffect) -> str:
+def _request(effect: NodeEffect | CoordinatorEffect) -> str:
     match effect:
         case Dial():
             return "calls the coordinator"
@@ -148,6 +148,8 @@ def _from_node(message: FromNode) -> str:
             return f"round {message.round} has stopped: {told}; next port {message.endpoint.port}"
         case NodeLeft():
             return f"leaving: {message.reason}"
+        case _:
+            return repr(message)
 
 
 def _to_node(message: ToNode) -> str:
@@ -165,6 +167,8 @@ def _to_node(message: ToNode) -> str:
             return f"round {message.round}: the job hangs; say where your workers are{ends}"
         case CloseJob():
             return f"the job is over: {message.outcome.verdict}"
+        case _:
+            return repr(message)
 
 
 def _ledger(effect: Write) -> str:

@@ -140,10 +140,11 @@ def make(stack: Stack) -> None:
     print(f"{stack.name}: installing {' '.join(stack.packages)} into {place} ...", flush=True)
     shutil.rmtree(place, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "venv", place], check=True)
-    pip = [place / "bin" / "python", "-m", "pip", "-qq", "--disable-pip-version-check", "install"]
+    python = str(place / "bin" / "python")
+    pip = [python, "-m", "pip", "-qq", "--disable-pip-version-check", "install"]
     subprocess.run([*pip, *stack.packages], check=True)
     packages_s = time.monotonic() - begun
-    subprocess.run([*pip, "--editable", CHECKOUT], check=True)
+    subprocess.run([*pip, "--editable", str(CHECKOUT)], check=True)
     (place / DEFINITION).write_text(_definition(stack))
     print(
         f"{stack.name}: made in {time.monotonic() - begun:.0f} s ({packages_s:.0f} s of packages)"

@@ -78,7 +78,8 @@ class Launch(NamedTuple):
     def import_s(self, attempt: int = 0) -> float:
         """Seconds of import up to the first step, in the worker that had most of it."""
         found = [each["first_step"] for each in self.imports[attempt]]
-        return max(each["at_the_top"] + each["later"] for each in found)
+        seconds: list[float] = [each["at_the_top"] + each["later"] for each in found]
+        return max(seconds)
 
     def imported(self, attempt: int = 0) -> set[str]:
         """What workers had to load themselves up to the first step."""

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from holdfast.core.border import Retire, Write, Written
 from holdfast.core.coordinator import Coordinator, ledger, next_life
@@ -18,6 +18,7 @@ from holdfast.core.coordinator_io import CoordinatorEvent
 from holdfast.core.node_io import Told
 from holdfast.core.policy.config import JobConfig, Program, RestartPolicy, Timeouts
 from holdfast.core.protocol.document import Document
+from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.messages import (
     CloseJob,
     FromNode,
@@ -41,6 +42,7 @@ from holdfast.core.protocol.model import (
 )
 from holdfast.engine.coordinating import Coordinating
 from holdfast.engine.embedded import RecordWriter
+from holdfast.engine.engine import Engine
 from holdfast.engine.link import NetworkedLink
 from holdfast.engine.network import RealExchange
 from holdfast.registers.job_record import JobRecord
@@ -55,6 +57,7 @@ from .stage import DEADLINE_S, JOB, LOOPBACK, Raw, Stage
 
 HOST = "host"
 INSTANCE = 1000
+KEPT_S = 3600.0
 
 
 def config(at_least: int = 2, at_most: int = 4) -> JobConfig:
@@ -84,8 +87,10 @@ class Node:
 
     def dial(self, security: ConnectionSecurity) -> None:
         stage = self.job.stage
-        self.client = Client(stage.loop, Identity(JOB, self.name, security), stage.disk, self)
-        self.client.dial((self.job.stage.endpoint,), DEADLINE_S)
+        client = Client(stage.loop, Identity(JOB, self.name, security), stage.disk, self)
+        self.client = client
+        stage.closing(client.close)
+        client.dial((stage.endpoint,), DEADLINE_S)
 
     def say(self, message: FromNode) -> None:
         if self.client is None:
@@ -131,6 +136,9 @@ class Node:
     def on_line_lost(self, reason: str, permanent: bool) -> None:
         self.lost.append(reason)
 
+    def on_unusable(self, error: UsageError) -> None:
+        raise error
+
     def on_told(self, term: Term, message: ToNode) -> None:
         self.hear(message)
 
@@ -145,6 +153,9 @@ class AtOnce:
     def __init__(self, record: JobRecord) -> None:
         self._record = record
         self.touch, self.remove = record.touch, record.remove
+
+    def read(self, then: Callable[[Document | None], None]) -> None:
+        then(self._record.read(KEPT_S))
 
     def write(self, document: Document, then: Callable[[str], None]) -> None:
         self._record.write(document)
@@ -168,16 +179,17 @@ class Hosted:
         self.nodes: dict[str, Node] = {HOST: Node(self, HOST)}
         self.beating: Cancellable
         self.clock, self.journal, self.node = stage.loop, self, HOST
-        written = self.record.read(3600.0)
+        written = self.record.read(KEPT_S)
         beginning = next_life(self.config, written, INSTANCE)
         state = beginning.state(self.config, stage.loop.now())
         self.events: list[CoordinatorEvent] = []
         """What the coordinator took a step for."""
-        writer = RecordWriter(self, AtOnce(self.record), written.counter if written else 0)
+        engine = cast(Engine, self)  # As much of one as the coordinator and its writer use.
+        writer = RecordWriter(engine, AtOnce(self.record), written.counter if written else 0)
         self.routes: dict[type, Callable[[Any], object]] = {}
         handlers = NetworkedLink()
         self.server = RealExchange(stage.loop, Identity(JOB, HOST, security), handlers)
-        self.coordinating = handlers.coordinating = Coordinating(state, self, self.server)
+        self.coordinating = handlers.coordinating = Coordinating(state, engine, self.server)
         stage.server, stage.spaces = self.server, self.server.keys
         self.server.listen((LOOPBACK, 0))
         for part in (self.server, self.coordinating, writer):
@@ -214,7 +226,6 @@ class Hosted:
         for name in names:
             node = self.nodes[name] = Node(self, name)
             node.dial(self.security)
-            self.stage.closing(node.client.close)
         self.until_running(1)
 
     def until_running(self, count: int) -> None:
@@ -235,9 +246,13 @@ class Hosted:
     def ends_well(self) -> None:
         for node in self.nodes.values():
             node.say(WorkersSucceeded(node.rounds[-1].round))
-        for node in self.nodes.values():
-            self.stage.until(lambda node=node: isinstance(node.told[-1], CloseJob))
-            assert node.told[-1].outcome.verdict == "succeeded"
+        self.stage.until(lambda: len(self.ends()) == len(self.nodes))
+        assert {end.outcome.verdict for end in self.ends()} == {"succeeded"}
+
+    def ends(self) -> list[CloseJob]:
+        """What the nodes were told last, as far as it was the job's end."""
+        last = [node.told[-1] for node in self.nodes.values()]
+        return [message for message in last if isinstance(message, CloseJob)]
 
     # Who is admitted, and means ill.
 

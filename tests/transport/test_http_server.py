@@ -7,6 +7,7 @@ import itertools
 import socket
 import threading
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -247,11 +248,15 @@ def test_who_speaks_on_a_stream_is_dropped(stage: HttpStage) -> None:
     stage.until(lambda: stage.closings)
 
 
+def has_streams(stage: HttpStage, number: int) -> bool:
+    return len(stage.streams) == number
+
+
 def test_streams_leave_room_for_pages(stage: HttpStage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage.server, "_limit", 8)
     for number in range(4):
         stage.connect().get("/live")
-        stage.until(lambda number=number: len(stage.streams) == number + 1)
+        stage.until(partial(has_streams, stage, number + 1))
     assert all(stage.streams)
     assert " 503 " in stage.connect().get("/live").until_answers()
     stage.clients[0].close()

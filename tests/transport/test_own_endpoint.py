@@ -112,13 +112,13 @@ def test_of_many_that_try_at_once_exactly_one_hosts(sockets: list[socket.socket]
         barrier = Barrier(6)
         won: list[socket.socket] = []
 
-        def compete(barrier=barrier, endpoint=endpoint, won=won) -> None:
+        def compete(barrier: Barrier, endpoint: Endpoint, won: list[socket.socket]) -> None:
             barrier.wait()
             sock = try_to_host(endpoint, None)
             if sock is not None:
                 won.append(sock)
 
-        threads = [Thread(target=compete) for _ in range(6)]
+        threads = [Thread(target=compete, args=(barrier, endpoint, won)) for _ in range(6)]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -67,10 +68,16 @@ def carry(stage: Stage, place: Endpoint) -> Iterator[Carry]:
         carrier.close()
 
 
-def joined(stage: Stage, place: Endpoint, carrier: Carrier, *names: str, **who: object) -> Agent:
+def joined(
+    stage: Stage,
+    place: Endpoint,
+    carrier: Carrier,
+    node: str,
+    job: str,
+    security: ConnectionSecurity = OPEN,
+) -> Agent:
     """An agent that has reached this carrier."""
-    node, job = names
-    agent = stage.agent(node, job=job, **who)  # type: ignore[arg-type]
+    agent = stage.agent(node, security, job)
     agent.client.dial((place,), DEADLINE_S)
     stage.until(lambda: agent.lost or node in carrier.coordinator.tethered)
     assert agent.lost == []
@@ -89,10 +96,11 @@ def test_nodes_of_two_jobs_reach_their_own_coordinators(
     for agent, carrier in ((one, first), (two, second)):
         assert carrier.server.nodes == {agent.node}
         agent.tethers.pop().close()
-        stage.until(lambda carrier=carrier: carrier.coordinator.tethers_ended)
-        assert carrier.coordinator.tethers_ended == [(agent.node, True)]
+        heard = carrier.coordinator
+        stage.until(partial(bool, heard.tethers_ended))
+        assert heard.tethers_ended == [(agent.node, True)]
         agent.client.close()
-        stage.until(lambda carrier=carrier: carrier.coordinator.lost)
+        stage.until(partial(bool, heard.lost))
 
 
 def test_a_job_that_shares_its_port_keeps_its_own_secret(
@@ -135,19 +143,18 @@ def test_the_store_of_a_job_that_shares_its_port_is_its_own(
 
 
 def test_each_host_hands_over_what_is_for_the_others(
-    stage: Stage, place: Endpoint, carry: Carry
+    stage: Stage, place: Endpoint, carry: Carry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kernel deals connections out: both get one of the other's, sooner or later."""
     first, second = carry("first"), carry("second")
     handed: set[str] = set()
-    for carrier in (first, second):
-        share = carrier.share
+    hand_over = EndpointShare.hand_over
 
-        def hand_over(job: str, *rest: object, hand=share.hand_over) -> bool:
-            handed.add(job)
-            return hand(job, *rest)
+    def watched(share: EndpointShare, job: str, descriptor: int, opening: bytes) -> bool:
+        handed.add(job)
+        return hand_over(share, job, descriptor, opening)
 
-        share.hand_over = hand_over
+    monkeypatch.setattr(EndpointShare, "hand_over", watched)
     dialled = 0
     while handed != {"first", "second"}:
         joined(stage, place, first, f"node {dialled}", "first")

@@ -138,13 +138,12 @@ def test_one_that_stops_in_the_middle_of_tls_is_cut_off_in_time(
 def test_garbage_instead_of_tls_is_refused(stage: Stage, secure: ConnectionSecurity) -> None:
     stage.serve(secure)
     good = stage.connect("good", secure)
-    for garbage in (b"\x16" + bytes(100), b"\xff" * 100, b"\0\0\0\x05hello"):
-        raw = stage.raw()
-        raw.send(garbage)
-        stage.until(lambda raw=raw: raw.is_ended)
-    raw = stage.raw()
-    raw.send(ClientSide(JOB, "node", "store", secure).opening())
-    stage.until(lambda: raw.is_ended)
+    in_the_clear = ClientSide(JOB, "node", "store", secure).opening()
+    raws = []
+    for garbage in (b"\x16" + bytes(100), b"\xff" * 100, b"\0\0\0\x05hello", in_the_clear):
+        raws.append(stage.raw())
+        raws[-1].send(garbage)
+    stage.until(lambda: all(raw.is_ended for raw in raws))
     stage.assert_undisturbed(good)
     assert sum(stage.server.rejected.values()) == 4
 

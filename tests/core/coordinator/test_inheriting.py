@@ -123,8 +123,11 @@ def test_a_roll_tells_any_two_sets_apart_and_adds_up() -> None:
 
 def test_a_hold_is_over_when_a_member_that_it_needs_reports_and_not_before() -> None:
     job = taken_over()
-    job.state.group.round.missing.until = held_until = job.now + 72.7
+    held = job.state.group.round
+    assert held is not None
+    assert held.missing is not None
+    held.missing.until = held_until = job.now + 72.7
     job.greet("a", RoundReport(4, 0, 3, "succeeded"))
-    assert job.state.group.round.missing.until == held_until, "the others may be held without it"
+    assert held.missing.until == held_until, "the others may be held without it"
     job.greet("b", RoundReport(4, 1, 3, "running"))
-    assert job.state.group.round.missing.until < held_until
+    assert held.missing.until < held_until

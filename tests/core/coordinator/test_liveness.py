@@ -115,6 +115,8 @@ def test_who_wins_through_a_register_goes_on_from_what_is_written() -> None:
     assert held.succession == Succession("b", ("c",))
     assert held.group.round is not None
     assert proven.group.round is not None
+    assert held.group.round.missing is not None
+    assert proven.group.round.missing is not None
     until = proven.group.round.missing.until
     assert until == 100.0 + config().leases.gone_after_s
     assert held.group.round.missing.until >= until + config().leases.hold_s

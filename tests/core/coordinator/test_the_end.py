@@ -9,6 +9,7 @@ from holdfast.core.coordinator_io import OperatorAsked
 from holdfast.core.membership import NodeGone, NodeSuspected
 from holdfast.core.protocol.messages import (
     ClosingWanted,
+    FromNode,
     NodeDraining,
     NodeLeft,
     RoundReport,
@@ -24,9 +25,9 @@ GONE = "all its processes have ended"
 LEAVES = NodeDraining("SIGTERM was sent to its agent")
 
 
-def stopped(*nodes: str, **policy: object) -> Job:
+def stopped(*nodes: str, max_restarts: int = 0) -> Job:
     """Somebody has stopped the job, and the register does not answer."""
-    job = running(*nodes, **policy)
+    job = running(*nodes, max_restarts=max_restarts)
     return stop(job)
 
 
@@ -71,7 +72,7 @@ def test_a_failure_after_that_is_not_charged_and_announces_no_restart() -> None:
     ],
     ids=lambda word: type(word).__name__,
 )
-def test_nothing_that_a_node_says_then_changes_what_is_to_be_written(word) -> None:
+def test_nothing_that_a_node_says_then_changes_what_is_to_be_written(word: FromNode) -> None:
     job = stopped("a", "b")
     version = job.state.version
     assert told(job.hear("a", word)) == {}

@@ -200,9 +200,9 @@ def test_only_the_highest_term_is_obeyed() -> None:
     life = on_several_nodes(running())
     life.take(CoordinatorReached(), Told(HeartbeatAnswered(99), Term(1, 5)))
     assert life.take(Told(StopRound(1, "old"), Term(1, 4))) == []
-    assert life.state.phase is Phase.RUNNING
+    before = life.state.phase
     assert life.take(Told(StopRound(1, "new"), Term(1, 5)))
-    assert life.state.phase is Phase.STOPPING
+    assert (before, life.state.phase) == (Phase.RUNNING, Phase.STOPPING)
 
 
 def finished() -> Life:

@@ -180,7 +180,7 @@ def calls_the_worker(message: str, folder: str) -> str:
     import torch.distributed.rpc as rpc
 
     size = int(os.environ["WORLD_SIZE"])
-    rpc.init_rpc("master", rank=rank(), world_size=size)  # type: ignore[no-untyped-call]
+    rpc.init_rpc("master", rank=rank(), world_size=size)
     answer: str = rpc.rpc_sync("worker", echo, args=(message,))
     end_together(folder)
     return answer
@@ -190,7 +190,7 @@ def answers_the_master(folder: str) -> None:
     import torch.distributed.rpc as rpc
 
     size = int(os.environ["WORLD_SIZE"])
-    rpc.init_rpc("worker", rank=rank(), world_size=size)  # type: ignore[no-untyped-call]
+    rpc.init_rpc("worker", rank=rank(), world_size=size)
     end_together(folder)
 
 

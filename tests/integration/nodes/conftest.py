@@ -20,6 +20,8 @@ TUN = Path("/dev/net/tun")
 JOB_HOSTS = 5
 
 MakeHosts = Callable[[int], Network]
+MakeJob = Callable[[int], NodesJob]
+MakeEtcdJob = Callable[[int], EtcdJob]
 
 
 def skip_without_hosts() -> None:
@@ -56,9 +58,7 @@ def program(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture
-def make_job(
-    make_network: MakeHosts, tmp_path: Path, holdfast: Path, program: Path
-) -> Callable[[int], NodesJob]:
+def make_job(make_network: MakeHosts, tmp_path: Path, holdfast: Path, program: Path) -> MakeJob:
     """Make hosts for a job, which a test then starts on them."""
     return lambda count: NodesJob(make_network(count).hosts, tmp_path, holdfast, program)
 
@@ -89,7 +89,7 @@ def make_etcd_job(
     holdfast: Path,
     program: Path,
     request: pytest.FixtureRequest,
-) -> Iterator[Callable[[int], EtcdJob]]:
+) -> Iterator[MakeEtcdJob]:
     """Make a job on some hosts, which find each other through etcd."""
     jobs: list[EtcdJob] = []
 

@@ -21,13 +21,13 @@ from __future__ import annotations
 import base64
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.core.node_io import Told
-from holdfast.core.protocol.document import LIMIT_BYTES, Document, decode
+from holdfast.core.protocol.document import LIMIT_BYTES, Document, Ledger, decode
 from holdfast.core.protocol.model import Term
 from holdfast.engine.sentences import LEADS
 from holdfast.observe import journal
@@ -98,8 +98,8 @@ class EtcdJob(NodesJob):
         self.endpoint = cluster.endpoints
         self.run_id = f"job-{uuid.uuid4().hex[:8]}"
 
-    def start(self, host: Host, *words: str, **more: object) -> Agent:
-        return super().start(host, "--rdzv-backend=etcd", *words, **more)
+    def start(self, host: Host, *words: str, env: Mapping[str, str] | None = None) -> Agent:
+        return super().start(host, "--rdzv-backend=etcd", *words, env=env)
 
     def start_with_a_leader_that_stands_by(self, *words: str) -> tuple[Agent, list[Agent], int]:
         """Start three nodes for a round of two, of which the first leads and has no seat.
@@ -130,20 +130,27 @@ class EtcdJob(NodesJob):
         version = self.version()
         return version.document if version else None
 
+    def ledger(self) -> Ledger:
+        """What is written down of the job, once something is."""
+        document = self.document()
+        assert document is not None
+        return document.ledger
+
     def version(self, revision: int = 0) -> Version | None:
         """The document, as it is now or as it was at an older revision."""
         key = base64.b64encode(f"{FOLDER}/{self.run_id}/document".encode()).decode()
         found = self._ask("/v3/kv/range", {"key": key, "revision": str(revision)}).get("kvs", [])
         return _version(found[0]) if found else None
 
-    def _ask(self, path: str, body: dict) -> dict:
+    def _ask(self, path: str, body: dict[str, str]) -> dict[str, Any]:
         """The answer of the first server that has one."""
         error = OSError("no server runs")
         for server in self.cluster.servers:
             if not server.is_running:
                 continue
             try:
-                return server.ask(path, body)
+                answer: dict[str, Any] = server.ask(path, body)
+                return answer
             except OSError as problem:
                 error = problem
         raise error
@@ -283,7 +290,7 @@ class EtcdJob(NodesJob):
         return f"{super().record()}\n--- {self.run_id} in etcd\n{document}"
 
 
-def _version(pair: dict) -> Version:
+def _version(pair: dict[str, Any]) -> Version:
     content = base64.b64decode(pair["value"])
     return Version(
         decode(content),
@@ -296,7 +303,8 @@ def _version(pair: dict) -> Version:
 
 def _first_told(steps: list[journal.Step], term: Term) -> float | None:
     for step in steps:
-        told = step.event if isinstance(step, journal.NodeStep) else None
-        if isinstance(told, Told) and told.term == term:
+        if not isinstance(step, journal.NodeStep):
+            continue
+        if isinstance(step.event, Told) and step.event.term == term:
             return step.at
     return None

@@ -16,7 +16,8 @@ class GlooGroup:
     def add_up(self, *values: int) -> list[int]:
         brought = torch.tensor(values)
         dist.all_reduce(brought)
-        return brought.tolist()
+        sums: list[int] = brought.tolist()
+        return sums
 
     def leave(self) -> None:
         dist.barrier()  # Else gloo may still hold the last step's work when its group goes.

@@ -29,8 +29,8 @@ class SocketGroup:
         self._held = [os.dup(other.fileno()) for other in self._others]
 
     def _gather(self) -> list[socket.socket]:
-        both = {"family": socket.AF_INET6, "dualstack_ipv6": True}
-        with socket.create_server(("::", PLACE[1]), **both) as server:
+        place = ("::", PLACE[1])
+        with socket.create_server(place, family=socket.AF_INET6, dualstack_ipv6=True) as server:
             others = [server.accept()[0] for _ in range(WORLD - 1)]
         for other in others:
             other.sendall(WELCOME)

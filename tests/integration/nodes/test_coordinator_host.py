@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from .conftest import MakeJob
 from .nodes_job import CONF
 
 pytestmark = pytest.mark.root
@@ -15,7 +16,9 @@ WORDS = ("--nnodes=2:3", CONF, "--max-restarts=0")
 
 @pytest.mark.thorough(but=("True",))
 @pytest.mark.parametrize("snapshot", [True, False])
-def test_a_job_goes_on_when_its_coordinators_host_is_back(make_job, snapshot) -> None:
+def test_a_job_goes_on_when_its_coordinators_host_is_back(
+    make_job: MakeJob, snapshot: bool
+) -> None:
     """With what it had written to its disk, or with an empty one: the others remember."""
     job = make_job(3)
     first, second, third = job.start_all(*WORDS)
@@ -30,7 +33,9 @@ def test_a_job_goes_on_when_its_coordinators_host_is_back(make_job, snapshot) ->
 
 
 @pytest.mark.thorough
-def test_an_agent_of_the_coordinators_host_that_was_killed_alone_is_replaced(make_job) -> None:
+def test_an_agent_of_the_coordinators_host_that_was_killed_alone_is_replaced(
+    make_job: MakeJob,
+) -> None:
     job = make_job(2)
     first, second = job.start_all("--nnodes=2", CONF, "--max-restarts=0")
     number = job.until_stepping(world=2)

@@ -11,6 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from tools.journals.explaining import story
@@ -19,6 +20,7 @@ from holdfast.observe.causes import StepId
 from holdfast.observe.journal import CoordinatorBegan
 
 from ...waiting import DEADLINE_S
+from .conftest import Ground, MakeEtcdJob, MakeHosts
 from .etcd_hosts import LEADS_NO_MORE, EtcdJob, boot_time, cluster_on
 from .nodes_job import SILENT_STEPS, Agent, kill_worker
 
@@ -35,8 +37,13 @@ SHORT = "--rdzv-conf=lease=6"
 LONG = "--rdzv-conf=lease=20,heartbeat=1"
 
 
+Note = Callable[[str, object], None]
+
+
 @pytest.fixture
-def note(record_property, capsys):
+def note(
+    record_property: Callable[[str, object], None], capsys: pytest.CaptureFixture[str]
+) -> Note:
     """Put a measured time where it can be seen: nothing is judged by it."""
 
     def write(what: str, measured: object) -> None:
@@ -69,7 +76,9 @@ def takeovers(job: EtcdJob) -> list[str]:
 
 
 @pytest.mark.torch
-def test_the_death_of_the_coordinators_agent_is_survived(make_etcd_job, note) -> None:
+def test_the_death_of_the_coordinators_agent_is_survived(
+    make_etcd_job: MakeEtcdJob, note: Note
+) -> None:
     job = make_etcd_job(3)
     number = start(job, "--nnodes=1:3", NO_RESTARTS)
     leader, epoch = job.leader(), job.epoch()
@@ -82,11 +91,13 @@ def test_the_death_of_the_coordinators_agent_is_survived(make_etcd_job, note) ->
     roots = takeovers(job)
     assert len(roots) == 2, "the journals tell of two coordinators"
     assert any(f"LeaderTetherEnded (leader={leader.host.name}" in root for root in roots)
-    assert job.document().ledger.charges == 0
+    assert job.ledger().charges == 0
     note("takeover, agent killed", job.takeover(since, leader))
 
 
-def test_no_worker_is_touched_when_a_coordinator_without_workers_dies(make_etcd_job, note) -> None:
+def test_no_worker_is_touched_when_a_coordinator_without_workers_dies(
+    make_etcd_job: MakeEtcdJob, note: Note
+) -> None:
     job = make_etcd_job(3)
     leader, others, number = job.start_with_a_leader_that_stands_by(NO_RESTARTS)
     pids, epoch, since = job.pids(), job.epoch(), boot_time()
@@ -101,7 +112,7 @@ def test_no_worker_is_touched_when_a_coordinator_without_workers_dies(make_etcd_
     note("takeover, agent killed, no workers on it", job.takeover(since, leader))
 
 
-def test_a_coordinator_that_gets_sigterm_hands_over(make_etcd_job, note) -> None:
+def test_a_coordinator_that_gets_sigterm_hands_over(make_etcd_job: MakeEtcdJob, note: Note) -> None:
     job = make_etcd_job(3)
     number = start(job, "--nnodes=1:3", NO_RESTARTS)
     leader, epoch = job.leader(), job.epoch()
@@ -115,12 +126,12 @@ def test_a_coordinator_that_gets_sigterm_hands_over(make_etcd_job, note) -> None
     job.until_steps_more(SILENT_STEPS)
     job.finish(*others)
     assert (job.newest(), job.pids()) == (number, pids), "the takeover disturbs nobody"
-    assert (job.epoch(), job.document().ledger.charges) == (epoch + 1, 0)
+    assert (job.epoch(), job.ledger().charges) == (epoch + 1, 0)
     note("takeover, SIGTERM", job.takeover(since, leader))
 
 
 def test_a_coordinator_whose_machine_falls_silent_is_replaced_and_fenced(
-    make_etcd_job, note
+    make_etcd_job: MakeEtcdJob, note: Note
 ) -> None:
     job = make_etcd_job(3)
     number = start(job, "--nnodes=1:3", NO_RESTARTS)
@@ -146,11 +157,11 @@ def goes_and_comes_back(
     number = job.until_stepping(world=len(others) + 1, after=number)
     assert job.hosts_of(number) == [*survivors, leader.host.name]
     job.finish(*others, leader)
-    assert job.document().ledger.charges == 0
+    assert job.ledger().charges == 0
 
 
 def test_no_worker_is_touched_when_only_the_coordinators_process_stands_still(
-    make_etcd_job, note
+    make_etcd_job: MakeEtcdJob, note: Note
 ) -> None:
     """Paused for long enough to be replaced, and not for so long that its node's lease ends."""
     job = make_etcd_job(3)
@@ -177,7 +188,9 @@ def first_step(job: EtcdJob, number: int, since: float) -> str:
 
 
 @pytest.mark.thorough
-def test_a_paused_agent_that_carried_the_coordinator_is_fenced(make_etcd_job, note) -> None:
+def test_a_paused_agent_that_carried_the_coordinator_is_fenced(
+    make_etcd_job: MakeEtcdJob, note: Note
+) -> None:
     job = make_etcd_job(3)
     start(job, "--nnodes=1:3", SHORT, NO_RESTARTS)
     leader, since = job.leader(), boot_time()
@@ -188,7 +201,9 @@ def test_a_paused_agent_that_carried_the_coordinator_is_fenced(make_etcd_job, no
 
 
 @pytest.mark.thorough
-def test_a_paused_machine_that_carried_the_coordinator_is_fenced(make_etcd_job) -> None:
+def test_a_paused_machine_that_carried_the_coordinator_is_fenced(
+    make_etcd_job: MakeEtcdJob,
+) -> None:
     """Its workers get no instant of time again: its spawner wakes up first, and kills them."""
     job = make_etcd_job(3)
     start(job, "--nnodes=1:3", SHORT, NO_RESTARTS)
@@ -214,7 +229,9 @@ def signal_all(number: int, pids: list[int]) -> None:
 
 
 @pytest.mark.thorough
-def test_a_coordinator_on_the_smaller_side_is_replaced(make_etcd_job, ground) -> None:
+def test_a_coordinator_on_the_smaller_side_is_replaced(
+    make_etcd_job: MakeEtcdJob, ground: Ground
+) -> None:
     """On its side is one etcd of three; on the other all that it takes to go on."""
     job = make_etcd_job(3)
     start(job, "--nnodes=1:3", SHORT, NO_RESTARTS)
@@ -229,7 +246,7 @@ def test_a_coordinator_on_the_smaller_side_is_replaced(make_etcd_job, ground) ->
 
 
 def test_the_machine_of_the_coordinator_and_of_the_leading_etcd_may_die(
-    make_network, tmp_path, holdfast
+    make_network: MakeHosts, tmp_path: Path, holdfast: Path
 ) -> None:
     """Each host has an etcd of its own, as where nothing but the job's machines is there."""
     hosts = make_network(3).hosts
@@ -257,7 +274,7 @@ def lead_etcd_on(job: EtcdJob, agent: Agent) -> None:
 
 
 @pytest.mark.thorough
-def test_the_coordinator_may_die_before_the_first_round(make_etcd_job) -> None:
+def test_the_coordinator_may_die_before_the_first_round(make_etcd_job: MakeEtcdJob) -> None:
     """Two wait for a third; the one of them that leads dies before it comes."""
     job = make_etcd_job(4)
     words = ("--nnodes=3", SHORT, NO_RESTARTS)
@@ -275,7 +292,7 @@ def test_the_coordinator_may_die_before_the_first_round(make_etcd_job) -> None:
 
 
 @pytest.mark.thorough
-def test_the_coordinator_may_die_during_the_last_call(make_etcd_job) -> None:
+def test_the_coordinator_may_die_during_the_last_call(make_etcd_job: MakeEtcdJob) -> None:
     job = make_etcd_job(3)
     job.start_all("--nnodes=2:4", SHORT, NO_RESTARTS)
     leader, epoch = job.leader(), job.epoch()
@@ -289,12 +306,12 @@ def test_the_coordinator_may_die_during_the_last_call(make_etcd_job) -> None:
 
 
 @pytest.mark.thorough
-def test_the_coordinator_may_die_while_a_restart_is_under_way(make_etcd_job) -> None:
+def test_the_coordinator_may_die_while_a_restart_is_under_way(make_etcd_job: MakeEtcdJob) -> None:
     """At several instants of it, one after the other, each of which costs a restart at most."""
     job = make_etcd_job(5)
     number = start(job, "--nnodes=1:5", SHORT, "--max-restarts=4", "--restart-backoff=0", world=5)
     for charged, after_s in enumerate(INSTANTS_S):
-        assert job.document().ledger.charges <= charged
+        assert job.ledger().charges <= charged
         leader = job.leader()
         others = job.others(leader)
         kill_worker(job.worker_on(others[0].host, number))
@@ -303,11 +320,11 @@ def test_the_coordinator_may_die_while_a_restart_is_under_way(make_etcd_job) -> 
         number = job.until_stepping(world=len(others), after=number)
         assert set(job.hosts_of(number)) == names(others)
     job.finish(*others)
-    assert job.document().ledger.charges <= len(INSTANTS_S)
+    assert job.ledger().charges <= len(INSTANTS_S)
 
 
 @pytest.mark.thorough
-def test_the_next_coordinator_counts_rounds_and_restarts_on(make_etcd_job) -> None:
+def test_the_next_coordinator_counts_rounds_and_restarts_on(make_etcd_job: MakeEtcdJob) -> None:
     job = make_etcd_job(3)
     words = ("--max-restarts=1", "--restart-backoff=0")
     number = start(job, "--nnodes=1:3", SHORT, *words)
@@ -317,18 +334,18 @@ def test_the_next_coordinator_counts_rounds_and_restarts_on(make_etcd_job) -> No
     others = job.others(leader)
     leader.kill()
     number = job.until_stepping(world=2, after=number)
-    assert job.document().ledger.charges == 1
+    assert job.ledger().charges == 1
     kill_worker(job.workers(number)[0])
     assert [job.wait(agent) for agent in others] == [STATUS_FAILED] * 2, job.record()
     job.check()
     job.check_what_is_left_in_etcd()
-    ledger = job.document().ledger
+    ledger = job.ledger()
     assert (ledger.round, ledger.charges) == (number, 2), "rounds that a failure ended"
     assert all(USED_UP in agent.stderr for agent in others), job.record()
 
 
 @pytest.mark.thorough
-def test_one_coordinator_after_the_other_may_die(make_etcd_job) -> None:
+def test_one_coordinator_after_the_other_may_die(make_etcd_job: MakeEtcdJob) -> None:
     job = make_etcd_job(5)
     number = start(job, "--nnodes=1:5", SHORT, NO_RESTARTS, world=5)
     epoch = 0
@@ -340,12 +357,14 @@ def test_one_coordinator_after_the_other_may_die(make_etcd_job) -> None:
     assert job.hosts_of(number) == [last.host.name]
     last.kill_all()
     job.check()
-    assert job.lease_s(job.version()) > 0, "what nobody comes back for is forgotten one day"
+    version = job.version()
+    assert version is not None
+    assert job.lease_s(version) > 0, "what nobody comes back for is forgotten one day"
 
 
 @pytest.mark.thorough(but=("the outcome is written",))
 @pytest.mark.parametrize("moment", ["its workers have ended", "the outcome is written"])
-def test_the_outcome_survives_the_coordinator(make_etcd_job, moment: str) -> None:
+def test_the_outcome_survives_the_coordinator(make_etcd_job: MakeEtcdJob, moment: str) -> None:
     """It dies when the work is done; whoever comes later learns how it ended."""
     job = make_etcd_job(3)
     words = ("--nnodes=1:3", SHORT, NO_RESTARTS)
@@ -354,7 +373,7 @@ def test_the_outcome_survives_the_coordinator(make_etcd_job, moment: str) -> Non
     others = job.others(leader)
     job.say("finish")
     if moment == "the outcome is written":
-        job.until(lambda: job.document().ledger.outcome is not None, "the outcome")
+        job.until(lambda: job.ledger().outcome is not None, "the outcome")
     else:
         job.until(lambda: job.worker_on(leader.host, number).ended, "the end of its worker")
     leader.kill()

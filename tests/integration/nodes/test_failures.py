@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import pytest
 
-from .nodes_job import PATIENT_CONF, kill_worker
+from .conftest import MakeJob
+from .nodes_job import PATIENT_CONF, NodesJob, kill_worker
 
 pytestmark = pytest.mark.root
 
@@ -18,7 +19,7 @@ NO_RESTARTS = "--max-restarts=0"
 STATUS_FAILED = 1
 
 
-def test_a_killed_worker_costs_a_round_and_nobody_leaves(make_job) -> None:
+def test_a_killed_worker_costs_a_round_and_nobody_leaves(make_job: MakeJob) -> None:
     job = make_job(3)
     agents = job.start_all(*ELASTIC, "--max-restarts=2")
     number = job.until_stepping(world=3)
@@ -30,7 +31,7 @@ def test_a_killed_worker_costs_a_round_and_nobody_leaves(make_job) -> None:
     job.finish(*agents)
 
 
-def test_a_killed_agent_is_replaced_by_its_next_life(make_job) -> None:
+def test_a_killed_agent_is_replaced_by_its_next_life(make_job: MakeJob) -> None:
     job = make_job(3)
     first, second, third = job.start_all(*ELASTIC, NO_RESTARTS)
     number = job.until_stepping(world=3)
@@ -45,7 +46,7 @@ def test_a_killed_agent_is_replaced_by_its_next_life(make_job) -> None:
 
 
 @pytest.mark.thorough
-def test_a_host_on_which_everything_is_killed_is_done_without(make_job) -> None:
+def test_a_host_on_which_everything_is_killed_is_done_without(make_job: MakeJob) -> None:
     job = make_job(3)
     first, second, third = job.start_all(*ELASTIC, NO_RESTARTS)
     number = job.until_stepping(world=3)
@@ -56,7 +57,7 @@ def test_a_host_on_which_everything_is_killed_is_done_without(make_job) -> None:
 
 
 @pytest.mark.thorough
-def test_a_worker_and_another_host_may_be_lost_at_once(make_job) -> None:
+def test_a_worker_and_another_host_may_be_lost_at_once(make_job: MakeJob) -> None:
     job = make_job(3)
     first, second, third = job.start_all(*ELASTIC, "--max-restarts=1")
     number = job.until_stepping(world=3)
@@ -68,7 +69,7 @@ def test_a_worker_and_another_host_may_be_lost_at_once(make_job) -> None:
 
 
 @pytest.mark.thorough
-def test_two_hosts_may_be_lost_at_once(make_job) -> None:
+def test_two_hosts_may_be_lost_at_once(make_job: MakeJob) -> None:
     job = make_job(4)
     first, second, third, fourth = job.start_all("--nnodes=2:4", PATIENT_CONF, NO_RESTARTS)
     number = job.until_stepping(world=4)
@@ -81,7 +82,9 @@ def test_two_hosts_may_be_lost_at_once(make_job) -> None:
 
 @pytest.mark.thorough(but=("False",))
 @pytest.mark.parametrize("everything", [pytest.param(True, marks=pytest.mark.torch), False])
-def test_a_host_may_be_lost_while_the_workers_find_each_other(make_job, everything) -> None:
+def test_a_host_may_be_lost_while_the_workers_find_each_other(
+    make_job: MakeJob, everything: bool
+) -> None:
     """The others wait in the store for the lost one, which has not connected to them yet."""
     job = make_job(3)
     job.say("hold.host2")
@@ -97,7 +100,7 @@ def test_a_host_may_be_lost_while_the_workers_find_each_other(make_job, everythi
 
 
 @pytest.mark.thorough
-def test_a_host_may_be_lost_before_the_first_round(make_job) -> None:
+def test_a_host_may_be_lost_before_the_first_round(make_job: MakeJob) -> None:
     """Two are there and wait for a third; one of them goes before it comes."""
     job = make_job(3)
     words = ("--nnodes=3", PATIENT_CONF, NO_RESTARTS)
@@ -109,7 +112,7 @@ def test_a_host_may_be_lost_before_the_first_round(make_job) -> None:
     job.finish(first, third, again)
 
 
-def test_a_failure_without_restarts_ends_every_node_with_the_same_cause(make_job) -> None:
+def test_a_failure_without_restarts_ends_every_node_with_the_same_cause(make_job: MakeJob) -> None:
     job = make_job(3)
     agents = job.start_all("--nnodes=3", PATIENT_CONF, NO_RESTARTS)
     job.until_stepping(world=3)
@@ -124,7 +127,7 @@ def test_a_failure_without_restarts_ends_every_node_with_the_same_cause(make_job
 
 
 @pytest.mark.thorough
-def test_the_restarts_are_counted_for_the_whole_job(make_job) -> None:
+def test_the_restarts_are_counted_for_the_whole_job(make_job: MakeJob) -> None:
     job = make_job(2)
     agents = job.start_all("--nnodes=2", PATIENT_CONF, "--max-restarts=1", "--restart-backoff=0")
     number = job.until_stepping(world=2)
@@ -135,7 +138,7 @@ def test_the_restarts_are_counted_for_the_whole_job(make_job) -> None:
     job.check()
 
 
-def _round_with(job, world: int) -> int:
+def _round_with(job: NodesJob, world: int) -> int:
     """The newest round, if so many workers of it have started, else none."""
     rounds = job.story.rounds()
     newest = max(rounds, default=0)

@@ -6,10 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
-from .hosts import Streams
+from .conftest import MakeHosts
+from .hosts import Host, Streams
 
 pytestmark = pytest.mark.root
 
@@ -45,39 +47,43 @@ for line in sys.stdin:
 class Caller:
     """A connection from one host to the echo on another."""
 
-    def __init__(self, host, address: str) -> None:
+    def __init__(self, host: Host, address: str) -> None:
         self.process = host.run([sys.executable, "-c", CALL, address], streams=PIPE)
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.words, self.answers = self.process.stdin, self.process.stdout
 
     def call(self, patience_s: float = 40) -> str:
-        self.process.stdin.write(b"%f\n" % patience_s)
-        self.process.stdin.flush()
-        return self.process.stdout.readline().decode().strip()
+        self.words.write(b"%f\n" % patience_s)
+        self.words.flush()
+        return self.answers.readline().decode().strip()
 
     def close(self) -> None:
-        self.process.stdin.close()
-        self.process.stdout.close()
+        self.words.close()
+        self.answers.close()
         self.process.wait()
 
 
 @pytest.fixture
-def two_hosts(make_network):
+def two_hosts(make_network: MakeHosts) -> Iterator[list[Host]]:
     """Two hosts, the second of which answers."""
     hosts = make_network(2).hosts
     with hosts[1].run([sys.executable, "-c", ECHO], streams=PIPE) as echo:
+        assert echo.stdout is not None
         assert echo.stdout.readline() == b"listening\n"
         yield hosts
         echo.kill()
 
 
 @pytest.fixture
-def caller(two_hosts):
+def caller(two_hosts: list[Host]) -> Iterator[Caller]:
     """A connection between the two."""
     made = Caller(two_hosts[0], two_hosts[1].address)
     yield made
     made.close()
 
 
-def test_every_host_has_its_own_name_network_and_processes(make_network) -> None:
+def test_every_host_has_its_own_name_network_and_processes(make_network: MakeHosts) -> None:
     one, two = make_network(2).hosts
     with one.run(["sh", "-c", "hostname; ip -br address"], streams=PIPE) as process:
         shown = process.communicate()[0].decode()
@@ -93,7 +99,7 @@ def test_every_host_has_its_own_name_network_and_processes(make_network) -> None
         assert host.processes() == []
 
 
-def test_hosts_reach_each_other_over_both_families(two_hosts) -> None:
+def test_hosts_reach_each_other_over_both_families(two_hosts: list[Host]) -> None:
     for address in (two_hosts[1].address, two_hosts[1].address6):
         caller = Caller(two_hosts[0], address)
         assert caller.call() == "answer"
@@ -101,7 +107,9 @@ def test_hosts_reach_each_other_over_both_families(two_hosts) -> None:
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_a_cut_is_silence_and_a_connection_outlives_it(two_hosts, caller, which) -> None:
+def test_a_cut_is_silence_and_a_connection_outlives_it(
+    two_hosts: list[Host], caller: Caller, which: int
+) -> None:
     assert caller.call() == "answer"
     two_hosts[which].cut()
     assert caller.call(SOON_S) == "silence"
@@ -110,7 +118,9 @@ def test_a_cut_is_silence_and_a_connection_outlives_it(two_hosts, caller, which)
     assert set(answers) <= {"silence"}
 
 
-def test_hosts_that_are_parted_together_reach_each_other_and_no_others(two_hosts, caller) -> None:
+def test_hosts_that_are_parted_together_reach_each_other_and_no_others(
+    two_hosts: list[Host], caller: Caller
+) -> None:
     network = two_hosts[0].network
     network.part(*two_hosts)
     assert caller.call() == "answer"
@@ -119,18 +129,22 @@ def test_hosts_that_are_parted_together_reach_each_other_and_no_others(two_hosts
 
 
 @pytest.mark.parametrize(("delay_s", "loss"), [(20.0, 0.0), (0.0, 1.0)])
-def test_a_shaped_link_delays_and_loses(two_hosts, caller, delay_s, loss) -> None:
+def test_a_shaped_link_delays_and_loses(
+    two_hosts: list[Host], caller: Caller, delay_s: float, loss: float
+) -> None:
     assert caller.call() == "answer"
     two_hosts[1].shape(delay_s, loss)
     assert caller.call(SOON_S) == "silence"
 
 
-def test_what_is_lost_on_a_slow_and_lossy_link_is_sent_again(two_hosts, caller) -> None:
+def test_what_is_lost_on_a_slow_and_lossy_link_is_sent_again(
+    two_hosts: list[Host], caller: Caller
+) -> None:
     two_hosts[0].shape(delay_s=0.01, loss=0.1)
     assert [caller.call() for _ in range(30)] == ["answer"] * 30
 
 
-def test_a_second_network_with_the_same_addresses_is_another_one(make_network) -> None:
+def test_a_second_network_with_the_same_addresses_is_another_one(make_network: MakeHosts) -> None:
     first, second = make_network(1).hosts[0], make_network(1).hosts[0]
     assert first.address == second.address
     sleeper = first.run(["sleep", "1000"])

@@ -6,6 +6,7 @@ import signal
 
 import pytest
 
+from .conftest import MakeJob
 from .nodes_job import PATIENT_CONF, PORT
 
 pytestmark = pytest.mark.root
@@ -14,7 +15,7 @@ NO_RESTARTS = "--max-restarts=0"
 ELASTIC = ("--nnodes=2:3", PATIENT_CONF, NO_RESTARTS)
 
 
-def test_a_host_that_joins_later_is_taken_in(make_job) -> None:
+def test_a_host_that_joins_later_is_taken_in(make_job: MakeJob) -> None:
     job = make_job(3)
     first, second = (job.start(host, *ELASTIC) for host in job.hosts[:2])
     number = job.until_stepping(world=2)
@@ -25,7 +26,7 @@ def test_a_host_that_joins_later_is_taken_in(make_job) -> None:
     job.finish(first, second, third)
 
 
-def test_a_spare_stands_by_and_takes_over(make_job) -> None:
+def test_a_spare_stands_by_and_takes_over(make_job: MakeJob) -> None:
     job = make_job(3)
     words = ("--nnodes=2:2", PATIENT_CONF, NO_RESTARTS)
     first, second = (job.start(host, *words) for host in job.hosts[:2])
@@ -40,7 +41,7 @@ def test_a_spare_stands_by_and_takes_over(make_job) -> None:
 
 
 @pytest.mark.thorough
-def test_a_spare_that_was_not_needed_ends_well(make_job) -> None:
+def test_a_spare_that_was_not_needed_ends_well(make_job: MakeJob) -> None:
     job = make_job(3)
     agents = job.start_all("--nnodes=2:2", PATIENT_CONF, NO_RESTARTS)
     job.until_stepping(world=2)
@@ -49,7 +50,7 @@ def test_a_spare_that_was_not_needed_ends_well(make_job) -> None:
 
 
 @pytest.mark.thorough
-def test_an_agent_that_gets_sigterm_leaves_and_the_others_go_on(make_job) -> None:
+def test_an_agent_that_gets_sigterm_leaves_and_the_others_go_on(make_job: MakeJob) -> None:
     job = make_job(3)
     first, second, third = job.start_all(*ELASTIC)
     number = job.until_stepping(world=3)
@@ -62,19 +63,19 @@ def test_an_agent_that_gets_sigterm_leaves_and_the_others_go_on(make_job) -> Non
 
 
 @pytest.mark.thorough
-def test_the_host_of_the_endpoint_may_be_the_last_to_start(make_job) -> None:
+def test_the_host_of_the_endpoint_may_be_the_last_to_start(make_job: MakeJob) -> None:
     job = make_job(3)
     words = ("--nnodes=3", PATIENT_CONF, NO_RESTARTS)
     early = [job.start(host, *words) for host in job.hosts[1:]]
-    for agent in early:
-        job.until(lambda a=agent: job.endpoint in a.stderr, "a line that says who is awaited")
+    awaits = "a line that says who is awaited"
+    job.until(lambda: all(job.endpoint in agent.stderr for agent in early), awaits)
     last = job.start(job.hosts[0], *words)
     job.until_stepping(world=3)
     job.finish(*early, last)
 
 
 @pytest.mark.thorough
-def test_hosts_may_have_different_numbers_of_workers(make_job) -> None:
+def test_hosts_may_have_different_numbers_of_workers(make_job: MakeJob) -> None:
     job = make_job(3)
     words = ("--nnodes=3", PATIENT_CONF, NO_RESTARTS)
     agents = [
@@ -89,7 +90,7 @@ def test_hosts_may_have_different_numbers_of_workers(make_job) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.torch
-def test_hosts_may_meet_over_ipv6(make_job) -> None:
+def test_hosts_may_meet_over_ipv6(make_job: MakeJob) -> None:
     job = make_job(2)
     job.endpoint = f"[{job.hosts[0].address6}]:{PORT}"
     agents = job.start_all("--nnodes=2", PATIENT_CONF, NO_RESTARTS)
@@ -98,7 +99,7 @@ def test_hosts_may_meet_over_ipv6(make_job) -> None:
 
 
 @pytest.mark.thorough
-def test_hosts_that_finish_at_different_times_all_succeed(make_job) -> None:
+def test_hosts_that_finish_at_different_times_all_succeed(make_job: MakeJob) -> None:
     job = make_job(3)
     agents = job.start_all("--nnodes=3", PATIENT_CONF, NO_RESTARTS)
     number = job.until_stepping(world=3)
@@ -115,7 +116,7 @@ def test_hosts_that_finish_at_different_times_all_succeed(make_job) -> None:
     assert job.newest() == number
 
 
-def test_the_loss_of_a_host_that_has_finished_is_no_loss(make_job) -> None:
+def test_the_loss_of_a_host_that_has_finished_is_no_loss(make_job: MakeJob) -> None:
     job = make_job(3)
     first, second, third = job.start_all("--nnodes=3", PATIENT_CONF, NO_RESTARTS)
     number = job.until_stepping(world=3)

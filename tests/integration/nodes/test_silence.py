@@ -14,6 +14,7 @@ from collections.abc import Callable
 import pytest
 
 from ..conftest import name_of
+from .conftest import MakeJob
 from .hosts import Host
 from .nodes_job import (
     CONF,
@@ -35,7 +36,7 @@ SLOW_STEPS = 8
 
 
 @pytest.fixture
-def job(make_job) -> NodesJob:
+def job(make_job: MakeJob) -> NodesJob:
     """A job of three hosts that do steps."""
     return start(make_job(3), CONF)
 
@@ -48,7 +49,9 @@ def start(job: NodesJob, settings: str) -> NodesJob:
 
 @pytest.mark.thorough(but=("0",))
 @pytest.mark.parametrize("which", [COORDINATOR, OTHER])
-def test_an_agent_paused_for_less_than_its_lease_is_not_missed(make_job, which) -> None:
+def test_an_agent_paused_for_less_than_its_lease_is_not_missed(
+    make_job: MakeJob, which: int
+) -> None:
     job = start(make_job(3), RESTLESS_CONF)
     number = job.newest()
     job.agents[which].send(signal.SIGSTOP)
@@ -60,7 +63,7 @@ def test_an_agent_paused_for_less_than_its_lease_is_not_missed(make_job, which) 
 
 
 @pytest.mark.thorough
-def test_a_link_cut_for_less_than_the_lease_is_not_missed(make_job) -> None:
+def test_a_link_cut_for_less_than_the_lease_is_not_missed(make_job: MakeJob) -> None:
     """The workers wait for each other's packets; nobody's connection breaks."""
     job = start(make_job(3), PATIENT_CONF)
     number = job.newest()
@@ -73,7 +76,7 @@ def test_a_link_cut_for_less_than_the_lease_is_not_missed(make_job) -> None:
 
 
 @pytest.mark.thorough
-def test_a_pause_that_ends_the_round_costs_nobody_its_seat(make_job) -> None:
+def test_a_pause_that_ends_the_round_costs_nobody_its_seat(make_job: MakeJob) -> None:
     """Silence long enough to be suspected, and over before the lease is."""
     job = start(make_job(3), SUSPICIOUS_CONF)
     number, agent = job.newest(), job.agents[OTHER]
@@ -85,12 +88,12 @@ def test_a_pause_that_ends_the_round_costs_nobody_its_seat(make_job) -> None:
     job.finish(*job.agents)
 
 
-def test_an_agent_paused_for_longer_than_its_lease_comes_back(job) -> None:
+def test_an_agent_paused_for_longer_than_its_lease_comes_back(job: NodesJob) -> None:
     agent = job.agents[OTHER]
     comes_back(job, lambda: agent.send(signal.SIGSTOP), lambda: agent.send(signal.SIGCONT))
 
 
-def test_a_link_that_is_cut_and_healed_brings_its_host_back(job) -> None:
+def test_a_link_that_is_cut_and_healed_brings_its_host_back(job: NodesJob) -> None:
     comes_back(job, job.hosts[OTHER].cut, job.hosts[OTHER].heal)
 
 
@@ -109,12 +112,14 @@ def comes_back(job: NodesJob, go: Callable[[], None], come: Callable[[], None]) 
     job.finish(*job.agents)
 
 
-def test_a_job_survives_a_long_pause_of_its_coordinator(job) -> None:
+def test_a_job_survives_a_long_pause_of_its_coordinator(job: NodesJob) -> None:
     agent = job.agents[COORDINATOR]
     all_come_back(job, lambda: agent.send(signal.SIGSTOP), lambda: agent.send(signal.SIGCONT))
 
 
-def test_an_agent_that_slept_through_its_lease_waits_for_the_answer_to_its_own_kill(job) -> None:
+def test_an_agent_that_slept_through_its_lease_waits_for_the_answer_to_its_own_kill(
+    job: NodesJob,
+) -> None:
     """Its spawner has killed all for the lease, and says so; it answers the agent only later."""
     agent, number = job.agents[COORDINATOR], job.newest()
     spawner = next(pid for pid in agent.host.processes() if name_of(pid) == "holdfast-spawn")
@@ -140,7 +145,7 @@ def dials_in_vain(job: NodesJob, host: Host) -> int:
 
 
 @pytest.mark.thorough
-def test_a_job_survives_that_its_coordinator_is_cut_off(job) -> None:
+def test_a_job_survives_that_its_coordinator_is_cut_off(job: NodesJob) -> None:
     all_come_back(job, job.hosts[COORDINATOR].cut, job.hosts[COORDINATOR].heal)
 
 
@@ -154,7 +159,7 @@ def all_come_back(job: NodesJob, go: Callable[[], None], come: Callable[[], None
     job.finish(*job.agents)
 
 
-def test_slow_and_lossy_links_are_no_failure(make_job) -> None:
+def test_slow_and_lossy_links_are_no_failure(make_job: MakeJob) -> None:
     job = make_job(3)
     for host in job.hosts:
         host.shape(delay_s=0.01, loss=0.02)

@@ -49,8 +49,9 @@ class Diary:
 
     def __init__(self, folder: Path) -> None:
         names = {"round": "HOLDFAST_ROUND", "rank": "RANK", "world": "WORLD_SIZE"}
-        self.who = {key: int(os.environ[name]) for key, name in names.items()}
-        self.who |= {"host": socket.gethostname(), "pid": os.getpid()}
+        numbers = {key: int(os.environ[name]) for key, name in names.items()}
+        self.rank = numbers["rank"]
+        self.who = {**numbers, "host": socket.gethostname(), "pid": os.getpid()}
         name = "worker.{host}.{round}.{rank}.{pid}.jsonl".format(**self.who)
         self.file = os.open(folder / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
@@ -84,7 +85,7 @@ def train(meet: Callable[[], Group]) -> None:
         if (folder / f"fail.{host}").exists():
             raise RuntimeError(f"told to fail on {host}")
         wish = (folder / "finish").exists()
-        total, wishes = group.add_up(diary.who["rank"] + 1, int(wish))
+        total, wishes = group.add_up(diary.rank + 1, int(wish))
         step += 1
         diary.write("step", step=step, sum=total)
         holdfast.progress(step)

@@ -35,6 +35,7 @@ import struct
 import subprocess
 import sys
 import time
+from typing import Any
 
 CLONE_NEWUTS = 0x04000000
 CLONE_NEWNET = 0x40000000
@@ -116,7 +117,8 @@ def check(result: int, what: str) -> None:
 
 def namespaces() -> tuple[int, int]:
     """Descriptors of the network and the name that this process now has."""
-    return tuple(os.open(f"/proc/self/ns/{kind}", os.O_RDONLY) for kind in ("net", "uts"))
+    net, uts = (os.open(f"/proc/self/ns/{kind}", os.O_RDONLY) for kind in ("net", "uts"))
+    return net, uts
 
 
 def enter(spaces: tuple[int, int]) -> None:
@@ -138,7 +140,7 @@ def make_host(number: int, name: str, addresses: list[str]) -> tuple[tuple[int, 
     return namespaces(), Link(number, tap)
 
 
-def make_hosts(wanted: list[dict]) -> tuple[dict[str, tuple[int, int]], dict[str, Link]]:
+def make_hosts(wanted: list[dict[str, Any]]) -> tuple[dict[str, tuple[int, int]], dict[str, Link]]:
     """Make all hosts and come back to where this process was."""
     home = namespaces()
     spaces, links = {}, {}

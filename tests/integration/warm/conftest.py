@@ -43,7 +43,8 @@ class Run(NamedTuple):
     @property
     def ending(self) -> tuple[int, bytes, bytes]:
         """All that an onlooker sees of it, but for addresses in memory."""
-        return self.status, *(re.sub(rb"0x\w+", b"0x", text) for text in self[1:3])
+        stdout, stderr = (re.sub(rb"0x\w+", b"0x", text) for text in (self.stdout, self.stderr))
+        return self.status, stdout, stderr
 
     def events(self, kind: str) -> list[dict[str, Any]]:
         """What happened, of one type, in the journal."""
@@ -132,6 +133,23 @@ class Program(NamedTuple):
 
 
 Each = dict[str, Run]
+Same = Callable[..., Run]
+
+
+class Launches(NamedTuple):
+    """A program that is run again and again with the same variables."""
+
+    program: Program
+    env: Mapping[str, str]
+    words: tuple[str, ...] = ()
+    """What follows the program's name."""
+
+    def __call__(self, how: str, *command: str, **more: str) -> Run:
+        """Run it, or what is named instead; `more` are variables of this run only."""
+        command = command or ("program.py",)
+        env = {**self.env, **more}
+        options = ("--max-restarts=1",)
+        return self.program.run(how, *command, *self.words, options=options, env=env)
 
 
 def environment() -> dict[str, str]:
@@ -140,10 +158,10 @@ def environment() -> dict[str, str]:
 
 def read_run(how: str, results: Path, done: subprocess.CompletedProcess[bytes]) -> Run:
     console = (done.stderr or b"") + (results / "stderr.log").read_bytes()
-    outputs = [done.stdout or b"", done.stderr or b""]
+    stdout, stderr = done.stdout or b"", done.stderr or b""
     if done.stdout is None:
         logs = results if how == PLAIN else next(results.glob("logs/*/attempt_0/0"), results)
-        outputs = [(logs / name).read_bytes() for name in ("stdout.log", "stderr.log")]
+        stdout, stderr = (logs / "stdout.log").read_bytes(), (logs / "stderr.log").read_bytes()
     journal = [
         json.loads(line)
         for path in results.glob("logs/*/journal.jsonl")
@@ -151,7 +169,8 @@ def read_run(how: str, results: Path, done: subprocess.CompletedProcess[bytes]) 
     ]
     saw = [json.loads(path.read_text()) for path in sorted(results.glob("saw.*"))]
     directory = next(results.glob("logs/*"), results)
-    run = Run(done.returncode, *outputs, saw, journal, console.decode(errors="replace"), directory)
+    told = console.decode(errors="replace")
+    run = Run(done.returncode, stdout, stderr, saw, journal, told, directory)
     exits = run.events("WorkerExited")
     if exits:
         ended = exits[-1]["status"]
@@ -177,7 +196,7 @@ def shared_program(tmp_path_factory: pytest.TempPathFactory, holdfast: Path) -> 
 
 
 @pytest.fixture
-def same(program: Program) -> Callable[..., Run]:
+def same(program: Program) -> Same:
     """Run one program each way and require the same end; returns the warm run."""
 
     def check(*words: str, files: Mapping[str, str | bytes], **more: Any) -> Run:

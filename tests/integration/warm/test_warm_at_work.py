@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from .conftest import Each, Program, Same
+
 PROGRAMS = Path(__file__).parent / "programs"
 BESIDE = {
     "queue_of_mine.py": "NAME = __name__\n",
@@ -15,16 +17,20 @@ BESIDE = {
 }
 
 
-def observations(name):
+def observations(name: str) -> list[str]:
     """The names in a program's list of what it looks at, which is not imported to be read."""
     for statement in ast.parse((PROGRAMS / name).read_bytes()).body:
-        if isinstance(statement, ast.Assign) and statement.targets[0].id == "OBSERVATIONS":
-            return [element.id for element in statement.value.elts]
+        if (
+            isinstance(statement, ast.Assign)
+            and ast.unparse(statement.targets[0]) == "OBSERVATIONS"
+        ):
+            assert isinstance(statement.value, ast.List)
+            return [ast.unparse(element) for element in statement.value.elts]
     raise AssertionError(f"{name} does not say what it looks at")
 
 
 @pytest.fixture(scope="module")
-def busy(shared_program):
+def busy(shared_program: Program) -> Each:
     shared_program.write({"busy.py": (PROGRAMS / "busy.py").read_text(), **BESIDE})
     each = shared_program.each("busy.py")
     assert all(run.saw for run in each.values()), {how: run.stderr for how, run in each.items()}
@@ -32,12 +38,12 @@ def busy(shared_program):
 
 
 @pytest.mark.parametrize("what", observations("busy.py"))
-def test_what_a_program_does_has_the_same_result(busy, what) -> None:
+def test_what_a_program_does_has_the_same_result(busy: Each, what: str) -> None:
     warm, cold, plain = (busy[how].saw[0][what] for how in ("warm", "cold", "plain"))
     assert warm == cold == plain
 
 
-def test_a_busy_program_writes_the_same(busy) -> None:
+def test_a_busy_program_writes_the_same(busy: Each) -> None:
     assert busy["warm"].ending == busy["cold"].ending == busy["plain"].ending
 
 
@@ -173,7 +179,7 @@ SCRIPTS = {
     )
 )
 @pytest.mark.parametrize("what", SCRIPTS)
-def test_programs_write_the_same(same, what) -> None:
+def test_programs_write_the_same(same: Same, what: str) -> None:
     loud = "import warnings\ndef warn():\n    warnings.warn('old', DeprecationWarning)\n"
     files = {"program.py": SCRIPTS[what], "loud.py": loud}
     same("program.py", files=files, stdin=b"p x\nc\nlast\n")
@@ -213,11 +219,11 @@ LOOK = """
 
 @pytest.mark.thorough(but=("PYTHONWARNINGS", "PYTHONPATH", "PYTHONHASHSEED", "PYTHONOPTIMIZE"))
 @pytest.mark.parametrize("which", SETTINGS)
-def test_settings_of_the_interpreter_are_respected(same, which) -> None:
+def test_settings_of_the_interpreter_are_respected(same: Same, which: str) -> None:
     same("program.py", files={"program.py": LOOK}, env=SETTINGS[which])
 
 
-def test_below_the_program_there_are_two_frames_of_ours(program) -> None:
+def test_below_the_program_there_are_two_frames_of_ours(program: Program) -> None:
     """The one difference that a program can see on its stack."""
     text = """
         import sys

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from .conftest import Same
+
 EXITS = {
     "at the end": ("print('done')", 0),
     "empty": ("", 0),
@@ -155,7 +157,7 @@ def each_of(ways: dict[str, Any]) -> list[Any]:
 
 @pytest.mark.thorough(but=("with a number", "by SIGKILL", "by SIGTERM", "at the end"))
 @pytest.mark.parametrize("how", each_of(EXITS))
-def test_exits_are_the_same(same, how) -> None:
+def test_exits_are_the_same(same: Same, how: str) -> None:
     text, status = EXITS[how]
     assert same("program.py", files={"program.py": text}).status == status
 
@@ -171,25 +173,25 @@ def test_exits_are_the_same(same, how) -> None:
     )
 )
 @pytest.mark.parametrize("what", each_of(ERRORS))
-def test_errors_are_shown_in_the_same_way(same, what) -> None:
+def test_errors_are_shown_in_the_same_way(same: Same, what: str) -> None:
     same("program.py", files={**MODULES, "program.py": ERRORS[what]})
 
 
 @pytest.mark.parametrize("module", ["own_main", "package", "package.inner", "broken_package.inner"])
 @pytest.mark.thorough
-def test_errors_of_modules_are_shown_in_the_same_way(same, module) -> None:
+def test_errors_of_modules_are_shown_in_the_same_way(same: Same, module: str) -> None:
     files = {**MODULES, "own_main.py": "import own\nown.call()\n"}
     assert b"Traceback" in same("-m", module, files=files).stderr
 
 
-def test_a_missing_module_is_reported_in_the_same_way(same) -> None:
+def test_a_missing_module_is_reported_in_the_same_way(same: Same) -> None:
     files = {"there.py": "import absent"}
     assert b"No module named 'absent'" in same("-m", "there", files=files).stderr
 
 
 @pytest.mark.parametrize("what", SYNTAX)
 @pytest.mark.thorough
-def test_errors_of_syntax_are_shown_in_the_same_way(same, what) -> None:
+def test_errors_of_syntax_are_shown_in_the_same_way(same: Same, what: str) -> None:
     assert b"SyntaxError" in same("program.py", files={"program.py": SYNTAX[what]}).stderr.replace(
         b"IndentationError", b"SyntaxError"
     ).replace(b"TabError", b"SyntaxError")
@@ -197,5 +199,5 @@ def test_errors_of_syntax_are_shown_in_the_same_way(same, what) -> None:
 
 @pytest.mark.parametrize("what", SOURCES)
 @pytest.mark.thorough
-def test_source_is_read_in_the_same_way(same, what) -> None:
+def test_source_is_read_in_the_same_way(same: Same, what: str) -> None:
     assert same("program.py", files={"program.py": SOURCES[what]}).status == 0

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from .conftest import Program
+
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
     import os, sys, time
@@ -35,7 +37,7 @@ PROGRAM = """
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("hatchling", reason="needs hatchling, which builds the wheel")
     folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     (built,) = folder.glob("*.whl")
     return built
@@ -46,15 +48,16 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The command of an installation that takes all packages but Holdfast from this one."""
     folder = tmp_path_factory.mktemp("installed")
     venv.create(folder, with_pip=False)
-    pip = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install", "-q"]
-    subprocess.run([*pip, "--no-deps", "--no-index", wheel], check=True, capture_output=True)
+    python = str(folder / "bin" / "python")
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "-q"]
+    subprocess.run([*pip, "--no-deps", "--no-index", str(wheel)], check=True, capture_output=True)
     (packages,) = folder.glob("lib/python*/site-packages")
     # What is named in the .pth files over there, as this checkout may be, is not looked at.
     (packages / "others.pth").write_text(sysconfig.get_path("purelib"))
     return folder / "bin" / "holdfast"
 
 
-def test_late_imports_are_learned(program, installed) -> None:
+def test_late_imports_are_learned(program: Program, installed: Path) -> None:
     library = program.folder.parent / "library" / "site-packages"
     program._replace(folder=library).write({"package.py": ""})
     program = program.write({"program.py": PROGRAM})._replace(holdfast=installed)
@@ -65,7 +68,7 @@ def test_late_imports_are_learned(program, installed) -> None:
     assert again.stdout == b"package\n"
 
 
-def test_it_is_the_wheel_that_is_run(installed) -> None:
+def test_it_is_the_wheel_that_is_run(installed: Path) -> None:
     python = installed.parent / "python"
     where = "import holdfast; print(holdfast.__file__)"
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

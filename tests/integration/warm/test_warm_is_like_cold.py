@@ -8,15 +8,21 @@ parent, a session and an environment of their own.
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+
+from .conftest import Each, Program, Run
 
 PROGRAMS = Path(__file__).parent / "programs"
 
 
-def load_observer():
+def load_observer() -> ModuleType:
     spec = importlib.util.spec_from_file_location("observer", PROGRAMS / "observer.py")
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -50,8 +56,11 @@ FORMS = {
 }
 
 
+Forms = Callable[[str], Each]
+
+
 @pytest.fixture(scope="module")
-def forms(shared_program):
+def forms(shared_program: Program) -> Forms:
     """The program under all the names it can be given: `runs(form)` is each way's run."""
     folder, observer = shared_program.folder, (PROGRAMS / "observer.py").read_text()
     where = ("observer.py", "package/__main__.py", "package/inner/observer.py")
@@ -60,9 +69,9 @@ def forms(shared_program):
     (folder / "linked").mkdir()
     (folder / "linked/link.py").symlink_to("../observer.py")
     (folder / "linked/folder").symlink_to(folder)
-    made = {}
+    made: dict[str, Each] = {}
 
-    def runs(form):
+    def runs(form: str) -> Each:
         if form not in made:
             words = [word.format(folder=folder) for word in FORMS[form]]
             made[form] = shared_program.each(*words, preload=PRELOAD)
@@ -71,26 +80,26 @@ def forms(shared_program):
     return runs
 
 
-def saw(run, what):
+def saw(run: Run, what: str) -> object:
     assert run.saw, f"the program failed: {run.stderr.decode()}\n{run.console}"
     return run.saw[0][what]
 
 
 @pytest.mark.parametrize("what", [what for what in OBSERVATIONS if what not in OF_A_WORKER])
-def test_a_warm_worker_sees_what_python_shows(forms, what) -> None:
+def test_a_warm_worker_sees_what_python_shows(forms: Forms, what: str) -> None:
     each = forms("relative")
     assert saw(each["warm"], what) == saw(each["plain"], what)
 
 
 @pytest.mark.parametrize("what", [what for what in OBSERVATIONS if what not in OF_A_COLD_WORKER])
-def test_a_warm_worker_sees_what_a_cold_one_sees(forms, what) -> None:
+def test_a_warm_worker_sees_what_a_cold_one_sees(forms: Forms, what: str) -> None:
     each = forms("relative")
     assert saw(each["warm"], what) == saw(each["cold"], what)
 
 
 @pytest.mark.parametrize("what", OF_THE_PROGRAM)
 @pytest.mark.parametrize("form", [form for form in FORMS if form != "relative"])
-def test_however_a_program_is_named_it_sees_the_same(forms, form, what) -> None:
+def test_however_a_program_is_named_it_sees_the_same(forms: Forms, form: str, what: str) -> None:
     each = forms(form)
     assert saw(each["warm"], what) == saw(each["plain"], what)
     assert saw(each["warm"], what) == saw(each["cold"], what)

@@ -13,6 +13,8 @@ import pytest
 
 from holdfast.processes.zygote import reasons
 
+from .conftest import Launches, Program, Run, Same
+
 LATE = {
     "late/__init__.py": """
         import logging, os, warnings
@@ -62,8 +64,8 @@ PROGRAM = (
 
 
 @pytest.fixture
-def late(program):
-    """The program, with its packages installed; `run(how)` runs it."""
+def late(program: Program) -> Launches:
+    """The program, with its packages installed."""
     library = program.folder.parent / "library" / "site-packages"
     program._replace(folder=library).write(LATE)
     program.write({"program.py": PROGRAM})
@@ -72,21 +74,16 @@ def late(program):
         "XDG_CACHE_HOME": str(program.folder.parent / "cache"),
     }
 
-    def run(how, *words, **more):
-        words = words or ("program.py",)
-        return program.run(how, *words, options=("--max-restarts=1",), env={**env, **more})
-
-    run.program = program
-    return run
+    return Launches(program, env)
 
 
-def output_of(run, attempt=0):
+def output_of(run: Run, attempt: int = 0) -> list[bytes]:
     return [
         (run.logs / f"attempt_{attempt}/0/{name}.log").read_bytes() for name in ("stdout", "stderr")
     ]
 
 
-def test_what_is_imported_late_is_imported_ahead_in_the_next_round(late) -> None:
+def test_what_is_imported_late_is_imported_ahead_in_the_next_round(late: Launches) -> None:
     cold = late("cold")
     learning = late("warm", WAITS="1")
     assert output_of(learning, 0) == output_of(cold)
@@ -96,7 +93,7 @@ def test_what_is_imported_late_is_imported_ahead_in_the_next_round(late) -> None
     assert learning.starts == [True, True]
 
 
-def test_the_next_launch_knows_it_from_the_start(late) -> None:
+def test_the_next_launch_knows_it_from_the_start(late: Launches) -> None:
     cold = late("cold")
     late("warm", WAITS="1")
     run = late("warm")
@@ -105,7 +102,7 @@ def test_the_next_launch_knows_it_from_the_start(late) -> None:
     assert output_of(run) == output_of(cold)
 
 
-def test_what_a_program_imports_that_is_itself_installed_is_learned(late) -> None:
+def test_what_a_program_imports_that_is_itself_installed_is_learned(late: Launches) -> None:
     library = late.program.folder.parent / "library" / "site-packages"
     late.program._replace(folder=library).write({"installed.py": PROGRAM})
     learning = late("warm", "-m", "installed", WAITS="1")
@@ -113,13 +110,13 @@ def test_what_a_program_imports_that_is_itself_installed_is_learned(late) -> Non
     assert "later" in late("warm", "-m", "installed").events("NodeStarted")[0]["late"]
 
 
-def test_a_program_that_has_changed_is_learned_anew(late) -> None:
+def test_a_program_that_has_changed_is_learned_anew(late: Launches) -> None:
     late("warm", WAITS="1")
     late.program.write({"program.py": PROGRAM + "\n    print('more')\n"})
     assert "late" not in late("warm").events("NodeStarted")[0]
 
 
-def test_of_a_package_that_asks_for_its_rank_late_only_that_is_left_out(late) -> None:
+def test_of_a_package_that_asks_for_its_rank_late_only_that_is_left_out(late: Launches) -> None:
     text = """
         import os, sys, time
         def work():
@@ -171,7 +168,7 @@ SHOWS = {
 }
 
 
-def test_what_would_show_before_its_time_is_left_to_the_worker(late) -> None:
+def test_what_would_show_before_its_time_is_left_to_the_worker(late: Launches) -> None:
     """And what it sets holds, where the program has set the same before."""
     library = late.program.folder.parent / "library" / "site-packages"
     late.program._replace(folder=library).write({f"{n}.py": text for n, (text, _) in SHOWS.items()})
@@ -198,7 +195,7 @@ def test_what_would_show_before_its_time_is_left_to_the_worker(late) -> None:
     assert learning.events("ZygoteReady")[-1]["late"] == ["fit"]
 
 
-def test_loggers_that_the_program_disables_are_made_after_that(late) -> None:
+def test_loggers_that_the_program_disables_are_made_after_that(late: Launches) -> None:
     """Those that are there when it does so are disabled for good."""
     library = late.program.folder.parent / "library" / "site-packages"
     late.program._replace(folder=library).write(
@@ -223,7 +220,7 @@ def test_loggers_that_the_program_disables_are_made_after_that(late) -> None:
     ("variable", "ahead"), [("NCCL_DEBUG", ["fit"]), ("OMP_NUM_THREADS", []), ("OTHER", None)]
 )
 def test_where_libraries_read_a_variable_unseen_they_are_loaded_after_it_is_set(
-    late, variable, ahead
+    late: Launches, variable: str, ahead: list[str] | None
 ) -> None:
     """One that may read it when it is loaded; any, if it is read at the first computation."""
     if not can_ask_for_variables("libsqlite3"):
@@ -253,7 +250,7 @@ def can_ask_for_variables(library: str) -> bool:
     return any(b"getenv" in Path(path).read_bytes() for path in paths)
 
 
-def test_behind_a_setting_of_a_module_nothing_is_imported_ahead(late) -> None:
+def test_behind_a_setting_of_a_module_nothing_is_imported_ahead(late: Launches) -> None:
     """It may look at it: what it makes of numbers would be of another type."""
     library = late.program.folder.parent / "library" / "site-packages"
     torch = (
@@ -288,7 +285,9 @@ KEEPS_RANK = """
 
 
 @pytest.mark.parametrize("looks_different", [False, True])
-def test_what_a_package_keeps_of_its_rank_is_put_right(program, looks_different) -> None:
+def test_what_a_package_keeps_of_its_rank_is_put_right(
+    program: Program, looks_different: bool
+) -> None:
     library = program.folder.parent / "library" / "site-packages"
     text = KEEPS_RANK.replace("0)))", "'0')))") if looks_different else KEEPS_RANK
     files = {"torchmetrics/__init__.py": "", "torchmetrics/utilities/__init__.py": ""}
@@ -306,7 +305,9 @@ def test_what_a_package_keeps_of_its_rank_is_put_right(program, looks_different)
     assert bool(run.events("ModuleRejected")) is looks_different
 
 
-def test_what_is_imported_behind_an_effect_is_ahead_at_the_first_launch(program, same) -> None:
+def test_what_is_imported_behind_an_effect_is_ahead_at_the_first_launch(
+    program: Program, same: Same
+) -> None:
     """Unless it shows: whatever comes first shows first, and once."""
     library = program.folder.parent / "library" / "site-packages"
     noisy = "import logging\nprint('noise')\nlogging.getLogger('noisy').debug('starts')\n"
@@ -331,7 +332,9 @@ def test_what_is_imported_behind_an_effect_is_ahead_at_the_first_launch(program,
     assert b"DEBUG noisy starts <module>" in run.stderr
 
 
-def test_what_comes_first_of_the_standard_library_brings_nothing_else(program, same) -> None:
+def test_what_comes_first_of_the_standard_library_brings_nothing_else(
+    program: Program, same: Same
+) -> None:
     """And what draws random numbers when imported draws those of the worker, after its seed."""
     library = program.folder.parent / "library" / "site-packages"
     draws = "import random, wave\nprint('draws')\nDRAWN = random.random()"
@@ -352,7 +355,9 @@ def test_what_comes_first_of_the_standard_library_brings_nothing_else(program, s
     assert run.stdout.startswith(b"first False False\nsecond False\ndraws\n")
 
 
-def test_what_gives_the_root_logger_a_handler_is_left_to_the_worker(program, same) -> None:
+def test_what_gives_the_root_logger_a_handler_is_left_to_the_worker(
+    program: Program, same: Same
+) -> None:
     library = program.folder.parent / "library" / "site-packages"
     shouts = "import logging\nlogging.warning('there was no handler')\n"
     program._replace(folder=library).write({"shouts.py": shouts})

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from .conftest import Each, Program
+
 PROGRAMS = Path(__file__).parent / "programs"
 TWO_THREADS = {
     "OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "MKL_NUM_THREADS": "2",
@@ -13,7 +15,7 @@ TWO_THREADS = {
 
 
 @pytest.fixture(scope="module")
-def arrays(shared_program):
+def arrays(shared_program: Program) -> Each:
     shared_program.write({"arrays.py": (PROGRAMS / "arrays.py").read_text()})
     each = shared_program.each("arrays.py", env=TWO_THREADS)
     assert all(run.saw for run in each.values()), {how: run.stderr for how, run in each.items()}
@@ -21,7 +23,7 @@ def arrays(shared_program):
 
 
 @pytest.fixture(scope="module")
-def tensors(shared_program):
+def tensors(shared_program: Program) -> Each:
     shared_program.write({"tensors.py": (PROGRAMS / "tensors.py").read_text()})
     # Not cold: that a cold worker is what Python is, the arrays show, without six more seconds.
     each = shared_program.each("tensors.py", hows=("plain", "warm"), env=TWO_THREADS)
@@ -34,18 +36,22 @@ def tensors(shared_program):
     "what",
     ["seeded_random_numbers", "kind_of_random_state", "parallel_operations", "threads_in_use"],
 )
-def test_arrays_have_the_same_values(arrays, what) -> None:
+def test_arrays_have_the_same_values(arrays: Each, what: str) -> None:
     warm, cold, plain = (arrays[how].saw[0][what] for how in ("warm", "cold", "plain"))
     assert warm == cold == plain
 
 
-def test_threads_that_are_started_again_after_a_fork_are_no_reason_to_be_left_out(arrays) -> None:
+def test_threads_that_are_started_again_after_a_fork_are_no_reason_to_be_left_out(
+    arrays: Each,
+) -> None:
     (ready,) = arrays["warm"].events("ZygoteReady")
     assert "import numpy" in ready["preloaded"]
     assert not arrays["warm"].events("ModuleRejected")
 
 
-def test_unseeded_numbers_differ_between_ranks_and_between_runs(shared_program, arrays) -> None:
+def test_unseeded_numbers_differ_between_ranks_and_between_runs(
+    shared_program: Program, arrays: Each
+) -> None:
     options = ("--nproc-per-node=2",)
     runs = [shared_program.run("warm", "arrays.py", options=options) for _ in range(2)]
     drawn = [number for run in runs for saw in run.saw for number in saw["drawn"]]
@@ -61,13 +67,13 @@ def test_unseeded_numbers_differ_between_ranks_and_between_runs(shared_program, 
         "loader_by_fork", "loader_by_spawn",
     ],
 )  # fmt: skip
-def test_tensors_have_the_same_values(tensors, what) -> None:
+def test_tensors_have_the_same_values(tensors: Each, what: str) -> None:
     warm, plain = (tensors[how].saw[0][what] for how in ("warm", "plain"))
     assert warm == plain
 
 
 @pytest.mark.torch
-def test_unseeded_tensors_differ_between_ranks_and_between_rounds(program) -> None:
+def test_unseeded_tensors_differ_between_ranks_and_between_rounds(program: Program) -> None:
     """As they do from one process to the next: PyTorch draws its first seed by chance."""
     text = """
         import json
@@ -88,6 +94,6 @@ def test_unseeded_tensors_differ_between_ranks_and_between_rounds(program) -> No
 
 
 @pytest.mark.torch
-def test_torch_is_preloaded(tensors) -> None:
+def test_torch_is_preloaded(tensors: Each) -> None:
     ready, *_ = tensors["warm"].events("ZygoteReady")
     assert "import torch" in ready["preloaded"]

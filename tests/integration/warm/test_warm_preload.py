@@ -6,10 +6,13 @@ The modules under test lie in a folder on PYTHONPATH and are asked for with `--p
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
 from holdfast.processes.zygote import reasons
+
+from .conftest import Program, Run, Same
 
 DEVICES = ("/dev/fuse", "/dev/kmsg", "/dev/net/tun", "/dev/loop-control", "/dev/vda", "/dev/sda")
 
@@ -137,7 +140,7 @@ USE = """
 
 
 @pytest.fixture
-def library(program):
+def library(program: Program) -> Path:
     """A folder on the module path in which packages are installed."""
     folder = program.folder.parent / "library" / "site-packages"
     (folder / "inner").mkdir(parents=True)
@@ -146,7 +149,7 @@ def library(program):
     return folder
 
 
-def use(program, library, text):
+def use(program: Program, library: Path, text: str) -> Run:
     """The program, which imports this module, cold and warm; returns the warm run."""
     (library / "unfit.py").write_text(text)
     program.write({"program.py": USE, "beside.py": "", "__pycache__/x": ""})
@@ -159,7 +162,9 @@ def use(program, library, text):
 
 @pytest.mark.thorough(but=("a thread", "a child", "a file", "an error", "a socket"))
 @pytest.mark.parametrize("what", LEFT_BEHIND)
-def test_what_leaves_something_behind_is_left_out_with_the_reason(program, library, what) -> None:
+def test_what_leaves_something_behind_is_left_out_with_the_reason(
+    program: Program, library: Path, what: str
+) -> None:
     text, reason = LEFT_BEHIND[what]
     warm = use(program, library, text)
     (rejected,) = warm.events("ModuleRejected")
@@ -174,7 +179,9 @@ def test_what_leaves_something_behind_is_left_out_with_the_reason(program, libra
     but=("an own module of the program", "a look at its rank, deep inside", "a temporary folder")
 )
 @pytest.mark.parametrize("what", ONLY_IN_A_WORKER)
-def test_what_only_a_worker_can_import_is_left_to_each_of_them(program, library, what) -> None:
+def test_what_only_a_worker_can_import_is_left_to_each_of_them(
+    program: Program, library: Path, what: str
+) -> None:
     text, reason = ONLY_IN_A_WORKER[what]
     warm = use(program, library, text)
     (rejected,) = warm.events("ModuleRejected")
@@ -185,7 +192,9 @@ def test_what_only_a_worker_can_import_is_left_to_each_of_them(program, library,
 
 @pytest.mark.thorough(but=("a copy of the environment", "names only"))
 @pytest.mark.parametrize("what", NO_QUESTION)
-def test_what_all_workers_share_or_is_put_right_is_no_request(program, library, what) -> None:
+def test_what_all_workers_share_or_is_put_right_is_no_request(
+    program: Program, library: Path, what: str
+) -> None:
     warm = use(program, library, NO_QUESTION[what])
     (ready,) = warm.events("ZygoteReady")
     assert "import unfit" in ready["preloaded"]
@@ -193,7 +202,7 @@ def test_what_all_workers_share_or_is_put_right_is_no_request(program, library, 
     assert not warm.events("ZygoteLost")
 
 
-def test_what_the_user_asks_for_may_read_what_it_likes(program, library) -> None:
+def test_what_the_user_asks_for_may_read_what_it_likes(program: Program, library: Path) -> None:
     (library / "unfit.py").write_text(ONLY_IN_A_WORKER["a look at its rank"][0])
     program.write({"program.py": "import unfit\nprint(unfit.RANK)"})
     env = {"PYTHONPATH": str(library)}
@@ -202,7 +211,9 @@ def test_what_the_user_asks_for_may_read_what_it_likes(program, library) -> None
     assert run.stdout == b"None\n"
 
 
-def test_what_was_set_before_an_import_is_there_when_a_worker_does_it(same, library):
+def test_what_was_set_before_an_import_is_there_when_a_worker_does_it(
+    same: Same, library: Path
+) -> None:
     (library / "unfit.py").write_text(
         "import os\nRANK = os.environ['RANK']\nSEEN = os.environ.get('SETTING')"
     )
@@ -215,7 +226,7 @@ def test_what_was_set_before_an_import_is_there_when_a_worker_does_it(same, libr
 
 
 @pytest.mark.root
-def test_a_module_that_opens_a_device_is_left_out(program, library) -> None:
+def test_a_module_that_opens_a_device_is_left_out(program: Program, library: Path) -> None:
     found = [path for path in DEVICES if os.path.exists(path) and _opens(path)]
     if not found:
         pytest.skip(f"none of {DEVICES} can be opened here")
@@ -234,7 +245,7 @@ def _opens(path: str) -> bool:
     return True
 
 
-def test_a_module_that_never_returns_is_given_up(program, library) -> None:
+def test_a_module_that_never_returns_is_given_up(program: Program, library: Path) -> None:
     (library / "endless.py").write_text("import threading\nthreading.Event().wait()")
     program.write({"program.py": "print('done')"})
     run = program.run(
@@ -286,7 +297,9 @@ LOOK = """
     """
 
 
-def test_what_a_preloaded_module_does_is_done_in_each_worker(program, library) -> None:
+def test_what_a_preloaded_module_does_is_done_in_each_worker(
+    program: Program, library: Path
+) -> None:
     """It prints, warns, sets and registers; nothing of it is lost, doubled or out of order."""
     (library / "habits.py").write_text("\n".join(line[4:] for line in HABITS.splitlines()))
     program.write({"program.py": "LOOKED = 1\n" + "\n".join(x[4:] for x in LOOK.splitlines())})
@@ -297,7 +310,9 @@ def test_what_a_preloaded_module_does_is_done_in_each_worker(program, library) -
     assert b"printed\nwritten" in each["warm"].stdout
 
 
-def test_what_importing_prints_appears_once_in_every_worker(program, library) -> None:
+def test_what_importing_prints_appears_once_in_every_worker(
+    program: Program, library: Path
+) -> None:
     (library / "loud.py").write_text("import sys\nprint('out')\nprint('err', file=sys.stderr)")
     program.write({"program.py": "import loud"})
     options = ("--nproc-per-node=3", "--tee=3")
@@ -307,7 +322,7 @@ def test_what_importing_prints_appears_once_in_every_worker(program, library) ->
     assert [log.read_text() for log in logs] == ["err\n", "out\n"] * 3
 
 
-def test_what_is_printed_because_we_fork_is_not_shown(program, library) -> None:
+def test_what_is_printed_because_we_fork_is_not_shown(program: Program, library: Path) -> None:
     """NumPy's threads are put to the test with a fork, and every worker is forked twice."""
     (library / "hooks.py").write_text(
         "import os\nos.register_at_fork(before=lambda: print('fork'))"
@@ -320,7 +335,7 @@ def test_what_is_printed_because_we_fork_is_not_shown(program, library) -> None:
     assert each["warm"].ending == each["plain"].ending
 
 
-def test_who_wants_to_see_the_imports_gets_a_cold_worker(program) -> None:
+def test_who_wants_to_see_the_imports_gets_a_cold_worker(program: Program) -> None:
     program.write({"program.py": "import json"})
     env = {"PYTHONPROFILEIMPORTTIME": "1"}
     run = program.run("cold all the same", "program.py", env=env)
@@ -328,7 +343,9 @@ def test_who_wants_to_see_the_imports_gets_a_cold_worker(program) -> None:
     assert b"import time:" in run.stderr
 
 
-def test_a_thread_of_the_interpreter_itself_is_a_reason_to_start_cold(program, library) -> None:
+def test_a_thread_of_the_interpreter_itself_is_a_reason_to_start_cold(
+    program: Program, library: Path
+) -> None:
     (library / "sitecustomize.py").write_text(LEFT_BEHIND["a thread"][0])
     text = "import threading\nprint(threading.active_count())"
     run = program.write({"program.py": text}).run(
@@ -359,7 +376,7 @@ KILL_ZYGOTE = """
     """
 
 
-def test_without_its_zygote_a_job_goes_on_cold(program) -> None:
+def test_without_its_zygote_a_job_goes_on_cold(program: Program) -> None:
     program.write({"program.py": KILL_ZYGOTE})
     run = program.run("killed", "program.py", options=("--max-restarts=1",))
     assert run.stdout == b"killed 1\n"
@@ -369,7 +386,9 @@ def test_without_its_zygote_a_job_goes_on_cold(program) -> None:
     assert run.status == 0
 
 
-def test_a_zygote_that_is_killed_while_it_imports_is_done_without(program, library) -> None:
+def test_a_zygote_that_is_killed_while_it_imports_is_done_without(
+    program: Program, library: Path
+) -> None:
     suicide = "import os, signal\nif 'zygote' in __import__('sys').orig_argv[2]:\n    "
     (library / "suicide.py").write_text(suicide + "os.kill(os.getpid(), signal.SIGKILL)")
     program.write({"program.py": "import suicide\nprint('done')"})

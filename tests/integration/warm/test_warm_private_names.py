@@ -6,12 +6,14 @@ The name is taken away from the interpreter of the zygote, by a `sitecustomize`.
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
 from holdfast.processes.stdlib_only import private_names
 
 from ...taking_away import write_sitecustomize
+from .conftest import Program
 
 VERSION = ".".join(map(str, sys.version_info[:3]))
 
@@ -34,7 +36,9 @@ PROGRAM = "import logging, threading\nprint(logging.__name__, threading.__name__
 @pytest.mark.parametrize(
     "name", [NEEDED[0], *(pytest.param(name, marks=pytest.mark.thorough) for name in NEEDED[1:])]
 )
-def test_without_a_name_that_it_needs_workers_start_cold(program, tmp_path, name) -> None:
+def test_without_a_name_that_it_needs_workers_start_cold(
+    program: Program, tmp_path: Path, name: str
+) -> None:
     program.write({"program.py": PROGRAM})
     folder = write_sitecustomize(tmp_path / "lacking", name, only_in="zygote.py")
     run = program.run("cold all the same", "program.py", env={"PYTHONPATH": str(folder)})
@@ -47,7 +51,7 @@ def test_without_a_name_that_it_needs_workers_start_cold(program, tmp_path, name
 
 
 def test_what_is_lacking_from_the_start_is_said_before_anything_is_imported(
-    program, tmp_path
+    program: Program, tmp_path: Path
 ) -> None:
     program.write({"program.py": "import traced"})
     folder = write_sitecustomize(tmp_path / "lacking", NEEDED[0], only_in="zygote.py")
@@ -65,7 +69,9 @@ def test_what_is_lacking_from_the_start_is_said_before_anything_is_imported(
 
 
 @pytest.mark.parametrize("module", ["_signal", "_socket"])
-def test_without_what_is_only_faster_workers_are_warm(program, tmp_path, module) -> None:
+def test_without_what_is_only_faster_workers_are_warm(
+    program: Program, tmp_path: Path, module: str
+) -> None:
     program.write({"program.py": "print('ran')"})
     folder = write_sitecustomize(tmp_path / "lacking", "", only_in="zygote.py")
     with open(folder / "sitecustomize.py", "a") as file:

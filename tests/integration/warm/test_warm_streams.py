@@ -8,27 +8,32 @@ import pty
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from .conftest import Each, Program
 
 OBSERVER = Path(__file__).parent / "programs" / "observer.py"
 LIBRARY = "import os, sys\nos.environ['ON_A_TERMINAL'] = str(sys.stdout.isatty())"
 STREAMS = ["standard_input", "standard_output", "standard_error", "open_descriptors", "session"]
+Saw = dict[str, Any]
+"""What the observer says, by the name of what it looked at."""
 
 
 @pytest.fixture(scope="module")
-def piped(shared_program):
+def piped(shared_program: Program) -> Each:
     shared_program.write({"observer.py": OBSERVER.read_text()})
     return shared_program.each("observer.py", redirect=False)
 
 
 @pytest.mark.parametrize("what", STREAMS[:-1])
-def test_streams_that_are_pipes_look_the_same(piped, what) -> None:
+def test_streams_that_are_pipes_look_the_same(piped: Each, what: str) -> None:
     warm, cold, plain = (piped[how].saw[0][what] for how in ("warm", "cold", "plain"))
     assert warm == cold == plain
 
 
-def run_on_terminal(program, how: str) -> dict:
+def run_on_terminal(program: Program, how: str) -> Saw:
     """Run the observer with a terminal as its standard streams; returns what it saw."""
     results = program.results / how
     results.mkdir(parents=True)
@@ -56,33 +61,34 @@ def run_on_terminal(program, how: str) -> dict:
         assert process.wait(90) == 0, output.decode()
     finally:
         os.close(master)
-    return json.loads(renumbered(saw.with_name("saw.0").read_text()))
+    found: Saw = json.loads(renumbered(saw.with_name("saw.0").read_text()))
+    return found
 
 
-def renumbered(text):
+def renumbered(text: str) -> str:
     """Terminals counted as they are met: their own numbers are the whole machine's."""
     met = list(dict.fromkeys(re.findall(r"/dev/pts/\d+", text)))
     return re.sub(r"/dev/pts/\d+", lambda found: f"terminal {met.index(found[0])}", text)
 
 
 @pytest.fixture(scope="module")
-def on_terminal(shared_program):
+def on_terminal(shared_program: Program) -> dict[str, Saw]:
     shared_program.write({"observer.py": OBSERVER.read_text()})
     return {how: run_on_terminal(shared_program, how) for how in ("plain", "cold", "warm")}
 
 
 @pytest.mark.parametrize("what", STREAMS)
-def test_streams_that_are_a_terminal_look_the_same(on_terminal, what) -> None:
+def test_streams_that_are_a_terminal_look_the_same(on_terminal: dict[str, Saw], what: str) -> None:
     assert on_terminal["warm"][what] == on_terminal["cold"][what]
 
 
 @pytest.mark.parametrize("what", STREAMS[:3])
-def test_a_worker_on_a_terminal_sees_one(on_terminal, what) -> None:
+def test_a_worker_on_a_terminal_sees_one(on_terminal: dict[str, Saw], what: str) -> None:
     assert on_terminal["warm"][what]["calls"] == on_terminal["plain"][what]["calls"]
     assert on_terminal["warm"][what]["calls"][0] is True
 
 
-def test_while_importing_there_is_no_terminal(on_terminal) -> None:
+def test_while_importing_there_is_no_terminal(on_terminal: dict[str, Saw]) -> None:
     assert on_terminal["warm"]["environment"]["ON_A_TERMINAL"] == "False"
 
 
@@ -94,7 +100,7 @@ READ = """
 
 
 @pytest.mark.parametrize("how", ["cold", "warm"])
-def test_the_first_worker_gets_the_input_and_the_others_none(program, how) -> None:
+def test_the_first_worker_gets_the_input_and_the_others_none(program: Program, how: str) -> None:
     options = ("--nproc-per-node=3",)
     program.write({"program.py": READ})
     words = ("program.py", "${local_rank}", "x${local_rank}y")

@@ -10,6 +10,8 @@ import json
 
 import pytest
 
+from .conftest import Launches, Program, Run
+
 PLACES = {
     "at_the_top": "os.environ['{0}'] = 'new'; import {1}",
     "after_another_import": "import calm; os.environ['{0}'] = 'new'; import {1}",
@@ -61,7 +63,7 @@ def program_of(where: str) -> str:
 
 
 @pytest.fixture
-def runs(program):
+def runs(program: Program) -> Launches:
     """The output of each round, by how it was run; in the order in which it is to be compared."""
     library = program.folder.parent / "library" / "site-packages"
     program._replace(folder=library).write(library_of_readers())
@@ -71,21 +73,18 @@ def runs(program):
     env = dict.fromkeys((n for n in names if "UNLESS" not in n), "old")
     env |= {"PYTHONPATH": str(library), "XDG_CACHE_HOME": str(program.folder.parent / "cache")}
 
-    def run(how, script, **more):
-        options = ("--max-restarts=1",)
-        return program.run(how, script, "word", options=options, env={**env, **more})
-
-    run.program = program
-    return run
+    return Launches(program, env, ("word",))
 
 
-def outputs(run) -> list[bytes]:
+def outputs(run: Run) -> list[bytes]:
     """What each round has printed."""
     return [path.read_bytes() for path in sorted(run.logs.glob("attempt_*/0/stdout.log"))]
 
 
 @pytest.mark.parametrize("where", WHERE)
-def test_each_import_finds_the_variables_that_the_program_has_set_by_then(runs, where) -> None:
+def test_each_import_finds_the_variables_that_the_program_has_set_by_then(
+    runs: Launches, where: str
+) -> None:
     runs.program.write({"program.py": program_of(where)})
     (cold,) = outputs(runs("cold", "program.py"))
     assert b"never old" in cold
@@ -97,7 +96,9 @@ def test_each_import_finds_the_variables_that_the_program_has_set_by_then(runs, 
     assert f"reads_{where}_never" in again.events("ZygoteReady")[0].get("late", ())
 
 
-def test_a_variable_that_is_set_in_this_launch_only_counts_if_the_program_names_it(runs) -> None:
+def test_a_variable_that_is_set_in_this_launch_only_counts_if_the_program_names_it(
+    runs: Launches,
+) -> None:
     text = """
     def main():
         if 'CHANGED' in os.environ:
@@ -114,7 +115,7 @@ def test_a_variable_that_is_set_in_this_launch_only_counts_if_the_program_names_
     assert again.events("ZygoteReady")[0]["late"] == ["reads_main_never"]
 
 
-def test_what_is_imported_at_the_top_is_so_before_a_function_sets_anything(runs) -> None:
+def test_what_is_imported_at_the_top_is_so_before_a_function_sets_anything(runs: Launches) -> None:
     """Also behind a filter, where it is no step any more."""
     text = """
     import warnings
@@ -134,7 +135,9 @@ def test_what_is_imported_at_the_top_is_so_before_a_function_sets_anything(runs)
 
 
 @pytest.mark.parametrize("edited", ["program.py", "beside.py"])
-def test_a_program_that_is_edited_while_it_runs_is_started_as_it_is_then(runs, edited) -> None:
+def test_a_program_that_is_edited_while_it_runs_is_started_as_it_is_then(
+    runs: Launches, edited: str
+) -> None:
     """The next round is another program: nothing of what was read before holds."""
     text = f"""
     import os, sys
@@ -152,7 +155,7 @@ def test_a_program_that_is_edited_while_it_runs_is_started_as_it_is_then(runs, e
     assert outputs(runs("warm", "program.py")) == [b"old\n", b"new\n"]
 
 
-def test_a_variable_that_no_launch_has_set_before_is_known_to_the_next(runs) -> None:
+def test_a_variable_that_no_launch_has_set_before_is_known_to_the_next(runs: Launches) -> None:
     """One that comes from elsewhere: the program does not name it."""
     text = """
     import glob
@@ -224,7 +227,9 @@ SET = "    os.environ['{}'] = '{}'\n"
         ),
     ],
 )
-def test_a_training_that_sets_variables_after_it_has_imported_torch(program, variables) -> None:
+def test_a_training_that_sets_variables_after_it_has_imported_torch(
+    program: Program, variables: tuple[str, ...]
+) -> None:
     sets = "".join(SET.format(*each.split("=")) for each in variables)
     text = TRAINING.replace("def main():\n", "def main():\n" + sets)
     program.write({"program.py": text})

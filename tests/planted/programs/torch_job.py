@@ -36,7 +36,7 @@ IS_CULPRIT = int(os.environ.get("PLANTED_RANK", "1")) == RANK
 AT, STEPS = 3, 6
 
 
-class Samples(Dataset):
+class Samples(Dataset[int]):
     """One of them is no sample, for the culprit."""
 
     def __len__(self) -> int:
@@ -136,7 +136,7 @@ def reads_a_loader_that_stalls() -> None:
     next(iter(DataLoader(Stalling(), num_workers=1)))
 
 
-class Stalling(Dataset):
+class Stalling(Dataset[int]):
     def __len__(self) -> int:
         return 4
 
@@ -288,7 +288,7 @@ if __name__ == "__main__":
     GROUPS = [dist.new_group(), dist.new_group()] if sys.argv[1] == "other_order" else []
     if FAILURES.get(sys.argv[1]) is shards:
         init_device_mesh("cpu", (dist.get_world_size(),))
-        MODEL = torch.nn.Linear(2, 4)
+        MODEL: torch.nn.Module = torch.nn.Linear(2, 4)
         fully_shard(MODEL)
     if sys.argv[1] in DDP_FAILURES | UNSAID or FAILURES.get(sys.argv[1]) in WITH_DDP:
         MODEL = DistributedDataParallel(torch.nn.Linear(2, 1))

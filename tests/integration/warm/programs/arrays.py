@@ -11,7 +11,7 @@ import numpy as np
 import numpy.random  # which is loaded only when it is asked for
 
 
-def seeded_random_numbers():
+def seeded_random_numbers() -> object:
     random.seed(7)
     np.random.seed(7)
     return [
@@ -21,17 +21,18 @@ def seeded_random_numbers():
     ]
 
 
-def kind_of_random_state():
-    return [np.random.get_state()[0], len(np.random.get_state()[1])]
+def kind_of_random_state() -> object:
+    state = np.random.get_state(legacy=False)
+    return [state["bit_generator"], len(state["state"]["key"])]
 
 
-def parallel_operations():
+def parallel_operations() -> object:
     left = np.arange(600 * 600, dtype=np.float64).reshape(600, 600) % 7
     product = left @ left.T
     return [product.sum(), product[3, 5], np.linalg.matrix_rank(left)]
 
 
-def threads_in_use():
+def threads_in_use() -> object:
     return len(os.listdir("/proc/self/task"))
 
 
@@ -39,7 +40,7 @@ OBSERVATIONS = [seeded_random_numbers, kind_of_random_state, parallel_operations
 
 
 if __name__ == "__main__":
-    drawn = [random.random(), np.random.rand(), np.random.default_rng().random()]
+    drawn: list[float | str] = [random.random(), np.random.rand(), np.random.default_rng().random()]
     drawn += [str(uuid.uuid1()), str(uuid.uuid4()), tempfile.mktemp()]
     drawn.append(multiprocessing.current_process().authkey.hex())
     saw = {look.__name__: look() for look in OBSERVATIONS}
