@@ -16,12 +16,13 @@ from pathlib import Path
 import pytest
 from tools.journals.explaining import story
 
+from holdfast.engine.sentences import LEADS_NO_MORE
 from holdfast.observe.causes import StepId
 from holdfast.observe.journal import CoordinatorBegan
 
 from ...waiting import DEADLINE_S
 from .conftest import Ground, MakeEtcdJob, MakeHosts
-from .etcd_hosts import LEADS_NO_MORE, EtcdJob, boot_time, cluster_on
+from .etcd_hosts import EtcdJob, boot_time, cluster_on
 from .nodes_job import SILENT_STEPS, Agent, kill_worker
 
 pytestmark = pytest.mark.root
