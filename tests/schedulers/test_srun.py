@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .placed_job import PlacedJob
+from .placed_job import ENDED_WELL, PlacedJob
 
 IN_TIME = "--time=1"
 REQUEUING = """
@@ -47,7 +47,7 @@ def test_a_step_that_is_told_so_outlives_a_lost_node(job: PlacedJob) -> None:
     second = job.until_stepping(2, after=first)
     assert job.hosts_of(second) == ["host1", "host2"]
     job.say("finish")
-    job.until(lambda: command.stderr.count("the job succeeded") == 2, "the end of both agents")
+    job.until(lambda: command.stderr.count(ENDED_WELL) == 2, "the end of both agents")
     job.check()
 
 
@@ -174,7 +174,7 @@ def test_a_job_that_was_shrunk_goes_on_with_the_rest(job: PlacedJob) -> None:
     second = job.until_stepping(2, after=first)
     assert job.hosts_of(second) == ["host1", "host2"]
     job.say("finish")
-    job.until(lambda: job.output.count("the job succeeded") == 2, "the end of both agents")
+    job.until(lambda: job.output.count(ENDED_WELL) == 2, "the end of both agents")
     job.check()
 
 
