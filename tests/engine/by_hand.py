@@ -451,7 +451,9 @@ class RegisterAccess:
     def read(self, reply: OnReply) -> None:
         self._reply(reply, self._register.answer())
 
-    def write(self, content: bytes, token: int, reply: OnReply) -> None:
+    def write(
+        self, content: bytes, token: int, reply: OnReply, keep_s: float | None = None
+    ) -> None:
         register = self._register
         has_set = not register.is_silent and token == register.token
         if has_set:

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.core.border import Write, Written
 from holdfast.core.coordinator import Beginning
-from holdfast.core.election import Verdict
+from holdfast.core.election import SendVerdict
 from holdfast.core.protocol.messages import (
     HeartbeatAnswered,
     NodeGreeted,
@@ -32,7 +32,7 @@ class KeeperByHand:
     """Keeps at once, and lets through what the test wants."""
 
     def __init__(self) -> None:
-        self.verdict: Verdict = "send"
+        self.verdict: SendVerdict = "send"
         self.asked: list[tuple[float, ToNode]] = []
         self.kept: list[Callable[[], None]] = []
         self.waits = False
@@ -43,7 +43,9 @@ class KeeperByHand:
         else:
             done(Written(write.version))
 
-    def may_send(self, message: ToNode, all_heard: Callable[[float], bool], now: float) -> Verdict:
+    def may_send(
+        self, message: ToNode, all_heard: Callable[[float], bool], now: float
+    ) -> SendVerdict:
         self.asked.append((now, message))
         return self.verdict
 
@@ -60,7 +62,7 @@ class Stage:
         state = Beginning(Term(1, 1)).state(self.config, 0.0)
         engine, keep = self.node.engine, self.keeper
         self.coordinating = Coordinating(state, engine, self.exchange, keep.may_send)
-        engine.routes[Write] = lambda write: keep.keep(write, self.coordinating.decide)
+        engine.routes[Write] = lambda write: keep.keep(write, self.coordinating.post)
 
     def greet(self, *names: str) -> None:
         for name in names:

@@ -118,7 +118,7 @@ CASES = {
                 never_comes()
         barrier("saved again")
         """,
-        ("still for", " in checkpoint 2/later", "rank 0 is in never_comes"),
+        ("stalled for", " in checkpoint 2/later", "rank 0 is in never_comes"),
     ),
     "a first step that compiles": (
         """

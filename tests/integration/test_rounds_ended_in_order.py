@@ -125,8 +125,8 @@ def test_no_step_is_lost_when_a_node_joins_at_a_restart_and_at_another_size(
     changes: list[tuple[int, Change]] = [
         (3, lambda: job.start(*words)),
         (3, lambda: run_holdfast("restart", job.name)),
-        (2, lambda: run_holdfast("scale", "1:2", job.name)),  # One of the three is a spare then.
-        (3, lambda: run_holdfast("scale", "3", job.name)),  # It takes a seat.
+        (2, lambda: run_holdfast("scale", job.name, "1:2")),  # One of the three is a spare then.
+        (3, lambda: run_holdfast("scale", job.name, "3")),  # It takes a seat.
     ]
     world = 2
     for later, change in changes:

@@ -20,7 +20,7 @@ from msgspec import structs
 from tools.journals.replay import replay
 
 from holdfast.core import node as agent
-from holdfast.core.coordinator import Beginning, check_leases, coordinator_of, decide, receive
+from holdfast.core.coordinator import Beginning, check_leases, coordinator_of, receive, run_step
 from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     CoordinatorEvent,
@@ -575,12 +575,12 @@ def test_a_coordinator_that_took_over_replays_from_what_it_began_with(path: Path
     receive(liveness, "a-1", Heartbeat(1), 101.0)
     journal.taken(101.0, liveness)
     assert liveness.taken == []
-    decide(liveness, CoordinatorTimerFired("look"), 102.0)
+    run_step(liveness, CoordinatorTimerFired("look"), 102.0)
     journal.taken(102.0, liveness)
     for now in range(103, 112, 2):
         receive(liveness, "a-1", Heartbeat(now), float(now))
         check_leases(liveness, float(now))
-    decide(liveness, CoordinatorTimerFired("look"), 112.0)
+    run_step(liveness, CoordinatorTimerFired("look"), 112.0)
     journal.taken(112.0, liveness)
     journal.close()
     header, steps = read(path)

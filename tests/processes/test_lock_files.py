@@ -1,4 +1,4 @@
-"""Notes of nodes as files, with real processes that hold them."""
+"""Liveness locks of nodes as files, with real processes that hold them."""
 
 from __future__ import annotations
 
@@ -29,22 +29,24 @@ from holdfast.processes.lock_files import (
 )
 
 SEAT = RecordedSeat(5, 3, 1)
-HOLD = "import sys; sys.stdin.read()"
+HOLD = "import sys; print(flush=True); sys.stdin.read()"
 DEADLINE_S = 60.0
+MARK = f"@holdfast-1-{os.urandom(4).hex()}"
+"""Of this process's tests alone: others may run beside them."""
 
 
-def note(job: str = "job", node: str = "here-1", marker: str = "") -> LockRecord:
+def record(job: str = "job", node: str = "here-1", marker: str = "") -> LockRecord:
     return LockRecord(job, node, lock_origin(), 0, marker)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return tmp_path / "notes"
+    return tmp_path / "locks"
 
 
 @pytest.fixture
 def own(folder: Path) -> Iterator[OwnLock]:
-    made = OwnLock(folder, note())
+    made = OwnLock(folder, record())
     yield made
     try:
         os.close(made.descriptor)
@@ -61,24 +63,29 @@ def let_go(own: OwnLock) -> None:
 
 
 class Holder:
-    """A process that has the note's descriptor, as a worker has, and nothing else of it."""
+    """A process that has the lock file's descriptor, as a worker has, and nothing else of it."""
 
     def __init__(self, *descriptors: int, env: dict[str, str] | None = None) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-c", HOLD],
             stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             pass_fds=descriptors,
             start_new_session=True,
             env={**os.environ, **(env or {})},
         )
+        assert self._process.stdout is not None
+        self._process.stdout.readline()  # Before that its environment may not be shown.
 
     def end(self) -> None:
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.close()
+        self._process.stdout.close()
         self._process.wait(DEADLINE_S)
 
 
-def test_a_node_has_ended_when_the_last_that_held_its_note_has(own: OwnLock) -> None:
+def test_a_node_has_ended_when_the_last_that_held_its_lock_file_has(own: OwnLock) -> None:
     holder = Holder(own.descriptor)
     assert verdicts(own.folder) == ["may run"]
     let_go(own)
@@ -90,8 +97,8 @@ def test_a_node_has_ended_when_the_last_that_held_its_note_has(own: OwnLock) -> 
 def test_a_process_that_let_go_of_all_descriptors_is_known_by_its_environment(
     folder: Path,
 ) -> None:
-    made = OwnLock(folder, note(marker="@holdfast-1-ab"))
-    holder = Holder(env={MARKER: "@holdfast-1-ab"})
+    made = OwnLock(folder, record(marker=MARK))
+    holder = Holder(env={MARKER: MARK})
     let_go(made)
     assert verdicts(folder) == ["may run"]
     holder.end()
@@ -99,16 +106,16 @@ def test_a_process_that_let_go_of_all_descriptors_is_known_by_its_environment(
 
 
 def test_a_longer_marker_is_another_one(folder: Path) -> None:
-    made = OwnLock(folder, note(marker="@holdfast-1-ab"))
-    holder = Holder(env={MARKER: "@holdfast-1-abc"})
+    made = OwnLock(folder, record(marker=MARK))
+    holder = Holder(env={MARKER: f"{MARK}c"})
     let_go(made)
     assert verdicts(folder) == ["ended"]
     holder.end()
 
 
 def test_the_end_of_what_may_run_is_waited_for(folder: Path) -> None:
-    made = OwnLock(folder, note(marker="@holdfast-1-ab"))
-    holders = Holder(made.descriptor), Holder(env={MARKER: "@holdfast-1-ab"})
+    made = OwnLock(folder, record(marker=MARK))
+    holders = Holder(made.descriptor), Holder(env={MARKER: MARK})
     let_go(made)
     found = []
     waiting = threading.Thread(
@@ -122,50 +129,50 @@ def test_the_end_of_what_may_run_is_waited_for(folder: Path) -> None:
     assert [one and one.verdict for one in found] == ["ended"]
 
 
-def test_a_note_that_is_removed_meanwhile_proves_nothing(own: OwnLock) -> None:
+def test_a_lock_file_that_is_removed_meanwhile_proves_nothing(own: OwnLock) -> None:
     (own.folder / own.file).unlink()
     assert wait_for(own.folder, own.file, lock_origin()) is None
 
 
-def test_what_is_found_is_what_was_noted_last(own: OwnLock) -> None:
+def test_what_is_found_is_what_was_recorded_last(own: OwnLock) -> None:
     own.put(RecordedSeat(5, 2, 0))
     own.put(SEAT)
     let_go(own)
     (found,) = find_locks(own.folder, "job", lock_origin(), "")
-    assert (found.note.node, found.note.seat, found.verdict) == ("here-1", SEAT, "ended")
+    assert (found.record.node, found.record.seat, found.verdict) == ("here-1", SEAT, "ended")
 
 
-def test_notes_of_other_jobs_and_one_s_own_are_not_looked_at(own: OwnLock) -> None:
+def test_lock_files_of_other_jobs_and_one_s_own_are_not_looked_at(own: OwnLock) -> None:
     assert find_locks(own.folder, "another", lock_origin(), "") == []
     assert find_locks(own.folder, "job", lock_origin(), own.file) == []
 
 
-def test_a_copy_of_a_note_proves_nothing(own: OwnLock) -> None:
+def test_a_copy_of_a_lock_file_proves_nothing(own: OwnLock) -> None:
     copied = own.folder / own.file.replace(ENDING, f"-copied{ENDING}")
     shutil.copy(own.folder / own.file, copied)
     assert sorted(verdicts(own.folder)) == ["may run", "unknown"]
 
 
-def test_a_note_of_an_earlier_start_of_this_machine_proves_the_end(folder: Path) -> None:
+def test_a_lock_file_of_an_earlier_start_of_this_machine_proves_the_end(folder: Path) -> None:
     earlier = replace(lock_origin(), start="earlier", machine="m", namespace="pid:[4026531836]")
-    let_go(OwnLock(folder, replace(note(), where=earlier)))
+    let_go(OwnLock(folder, replace(record(), where=earlier)))
     (found,) = find_locks(folder, "job", replace(earlier, start="this one"), "")
     assert found.verdict == "ended"
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"job":"job"}', b"\xff" * 100])
-def test_what_is_no_note_is_not_believed(own: OwnLock, content: bytes) -> None:
+def test_what_is_no_record_is_not_believed(own: OwnLock, content: bytes) -> None:
     (own.folder / own.file).write_bytes(content)
     assert verdicts(own.folder) == []
 
 
-def test_a_note_that_others_can_write_is_not_believed(own: OwnLock) -> None:
+def test_a_lock_file_that_others_can_write_is_not_believed(own: OwnLock) -> None:
     (own.folder / own.file).chmod(0o666)
     let_go(own)
     assert verdicts(own.folder) == []
 
 
-def test_only_its_user_can_read_a_note(own: OwnLock) -> None:
+def test_only_its_user_can_read_a_lock_file(own: OwnLock) -> None:
     assert (own.folder / own.file).stat().st_mode & 0o777 == 0o600
 
 
@@ -173,13 +180,13 @@ def test_a_folder_that_is_not_private_is_not_used(folder: Path) -> None:
     folder.mkdir(mode=0o777)
     folder.chmod(0o777)
     with pytest.raises(PermissionError):
-        OwnLock(folder, note())
+        OwnLock(folder, record())
     assert find_locks(folder, "job", lock_origin(), "") == []
     remove(folder, ("any",))
 
 
 def test_what_nobody_came_back_for_is_swept_away_unless_it_is_held(own: OwnLock) -> None:
-    left = OwnLock(own.folder, note("an older job"))
+    left = OwnLock(own.folder, record("an older job"))
     long_ago = time.time() - 2 * KEPT_S
     for made in (own, left):
         os.utime(own.folder / made.file, (long_ago, long_ago))

@@ -221,6 +221,24 @@ def test_what_another_wrote_since_is_not_forgotten(
     assert pair_at(etcd, request.node.name, "document")["lease"] == lease
 
 
+def test_what_need_not_be_kept_long_ends_soon_after_its_writer(
+    etcd: EtcdCluster, open_register: Open, request: pytest.FixtureRequest
+) -> None:
+    register = open_register(etcd)
+    _, token, _ = register.set_state(b"runs")
+    unneeded = pair_at(etcd, request.node.name, "document")["lease"]
+    register.keep_for(30)
+    register.set_state(b"over", token)
+    lease = pair_at(etcd, request.node.name, "document")["lease"]
+    granted = etcd.servers[0].ask("/v3/lease/timetolive", {"ID": lease})["grantedTTL"]
+    assert int(granted) == 30
+    holders = pair_at(etcd, request.node.name, "holder")["lease"]
+    own = {lease, unneeded, holders}
+    assert own & leases_of(etcd) == own
+    register.close()
+    assert own & leases_of(etcd) == {lease}
+
+
 # --- waiting ------------------------------------------------------------------------------
 
 

@@ -15,6 +15,7 @@ from holdfast.registers.register import (
     Closes,
     Credentials,
     Forgets,
+    KeepsForATime,
     RegisterRefused,
     RegisterSettings,
     WaitsForChange,
@@ -62,7 +63,7 @@ def node_of(etcd: EtcdCluster, run_id: str) -> dict[str, Any]:
 
 def test_it_offers_what_v2_can_do(etcd: EtcdCluster, open_register: Open) -> None:
     register = open_register(etcd.endpoints)
-    for ability in (WaitsForChange, Forgets, Closes):
+    for ability in (WaitsForChange, Forgets, KeepsForATime, Closes):
         assert isinstance(register, ability)
     assert not hasattr(register, "holder_expired")
 

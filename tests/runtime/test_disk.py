@@ -136,7 +136,7 @@ def test_a_stall_is_said_once_for_a_place_and_its_end_once(stage: Stage) -> None
         read, release = stage.stalled_read()
         releases.append(release)
         lane.do(read)
-    stage.until(lambda: len(stage.said) == 2)
+    stage.until(lambda: all(map(stage.disk.is_stalled, lanes)))
     assert sorted(stage.said) == [
         "the disk of /logs does not answer: training goes on",
         "the disk of /record does not answer: decisions wait",

@@ -84,7 +84,7 @@ MUTANTS = (
         "a node that leaves does not hand its place over",
         "engine",
         "engine.elected:Elected.leave",
-        "        self.coordinating.decide(border.HandOverAsked())\n",
+        "        self.coordinating.post(border.HandOverAsked())\n",
         "        pass\n",
         "takeover",
         (8,),

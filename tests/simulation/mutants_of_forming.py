@@ -35,7 +35,7 @@ MUTANTS = (
     Mutant(
         "a surplus node fails the job",
         "§3.4",
-        "core.policy.rounds:decide",
+        "core.policy.forming:decide",
         "    if view.candidates >= view.maximum:\n",
         "    if view.candidates > view.maximum:\n        return Fail('too many nodes')\n"
         "    if view.candidates >= view.maximum:\n",
@@ -54,7 +54,7 @@ MUTANTS = (
     Mutant(
         "too few nodes are enough",
         "§3.5",
-        "core.policy.rounds:decide",
+        "core.policy.forming:decide",
         "view.candidates < view.minimum",
         "view.candidates < 1",
         "shortage",
@@ -63,7 +63,7 @@ MUTANTS = (
     Mutant(
         "the last call is waited for on every restart",
         "§3.6",
-        "core.policy.rounds:decide",
+        "core.policy.forming:decide",
         "if view.first_round:",
         "if True:",
         "one failure",
@@ -72,7 +72,7 @@ MUTANTS = (
     Mutant(
         "a newcomer ends the round at once",
         "§3.7",
-        "core.policy.rounds:makes_room_at",
+        "core.policy.forming:makes_room_at",
         "0.0 if fills else timeouts.scale_up_delay_s",
         "0.0",
         "growth",
@@ -81,7 +81,7 @@ MUTANTS = (
     Mutant(
         "a newcomer ends a round that has just begun",
         "§3.7",
-        "core.policy.rounds:makes_room_at",
+        "core.policy.forming:makes_room_at",
         "started_at + min_round_s(timeouts, fruitless)",
         "started_at",
         "growth",

@@ -414,7 +414,7 @@ def _scaled(cluster: Cluster, machine: Machine, fault: Fault) -> None:
     if not commands.refusal(coordinating.state, "scale", limits):
         wanted = f"between {limits.least} and {limits.most} nodes are wanted"
         cluster.tell_story(machine, f"*** {wanted}")
-        coordinating.decide(OperatorAsked("scale", limits.by, limits))
+        coordinating.post(OperatorAsked("scale", limits.by, limits))
 
 
 def _job_stopped(cluster: Cluster, machine: Machine, fault: Fault) -> None:
@@ -422,7 +422,7 @@ def _job_stopped(cluster: Cluster, machine: Machine, fault: Fault) -> None:
     engine = machine.process.engine if machine.process is not None else None
     coordinating = engine.link.coordinating if engine is not None else None
     if coordinating is not None and not commands.refusal(coordinating.state, "stop"):
-        coordinating.decide(OperatorAsked("stop", "somebody"))
+        coordinating.post(OperatorAsked("stop", "somebody"))
 
 
 def _record_slow(cluster: Cluster, machine: Machine, fault: Fault) -> None:
@@ -435,7 +435,7 @@ def _saving_wanted(cluster: Cluster, machine: Machine, fault: Fault) -> None:
     coordinating = engine.link.coordinating if engine is not None else None
     if coordinating is not None and not commands.refusal(coordinating.state, "save"):
         cluster.tell_story(machine, "*** all are asked to save")
-        coordinating.decide(OperatorAsked("save", "somebody", within_s=fault.lasts_s))
+        coordinating.post(OperatorAsked("save", "somebody", within_s=fault.lasts_s))
 
 
 def _restart_wanted(cluster: Cluster, machine: Machine, fault: Fault) -> None:
@@ -444,7 +444,7 @@ def _restart_wanted(cluster: Cluster, machine: Machine, fault: Fault) -> None:
     coordinating = engine.link.coordinating if engine is not None else None
     if coordinating is not None and not commands.refusal(coordinating.state, "restart"):
         cluster.tell_story(machine, "*** a restart is wanted")
-        coordinating.decide(OperatorAsked("restart", "somebody"))
+        coordinating.post(OperatorAsked("restart", "somebody"))
         if fault.other % 4 == 0:
             other = cluster.machines[fault.other // 4 % len(cluster.machines)]
             own = replace(fault, kind="worker fails")

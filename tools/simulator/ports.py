@@ -373,7 +373,9 @@ class SimulatedRegister:
     def read(self, reply: OnReply) -> None:
         self._ask(None, reply)
 
-    def write(self, content: bytes, token: int, reply: OnReply) -> None:
+    def write(
+        self, content: bytes, token: int, reply: OnReply, keep_s: float | None = None
+    ) -> None:
         document = decode(content)
         process = self._process
         sent_at = process.cluster.timeline.now + process.lag_s

@@ -160,7 +160,7 @@ class RequestHandlers:
         refused = commands.refusal(coordinating.state, event.command, event.limits)
         if refused:
             return NotKnown(refused)
-        coordinating.decide(event)
+        coordinating.post(event)
         return UnderWay()
 
     def _inject_fault(self, wanted: InjectFault) -> Answer:

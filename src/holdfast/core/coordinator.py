@@ -783,7 +783,7 @@ def receive(coordinator: Coordinator, node: str, message: FromNode, now: float) 
         coordinator.greeted.discard(node)
         coordinator.leases.forget(node)
         effects += coordinator.requests.gone(state, node)
-    return effects + decide(coordinator, Heard(node, message), now)
+    return effects + run_step(coordinator, Heard(node, message), now)
 
 
 def _heartbeat(coordinator: Coordinator, node: str, message: Heartbeat, now: float) -> Effects:
@@ -791,7 +791,7 @@ def _heartbeat(coordinator: Coordinator, node: str, message: Heartbeat, now: flo
         return []
     effects: Effects = [Tell(node, HeartbeatAnswered(message.number))]
     for verdict in coordinator.leases.back(node):
-        effects += decide(coordinator, verdict, now)
+        effects += run_step(coordinator, verdict, now)
     return effects
 
 
@@ -827,11 +827,11 @@ def check_leases(coordinator: Coordinator, now: float) -> Effects:
     coordinator.check_at = None
     effects: Effects = []
     for verdict in coordinator.leases.check(now, due_at):
-        effects += decide(coordinator, verdict, now)
+        effects += run_step(coordinator, verdict, now)
     return effects + _check_again(coordinator, now)
 
 
-def decide(coordinator: Coordinator, event: CoordinatorEvent, now: float) -> Effects:
+def run_step(coordinator: Coordinator, event: CoordinatorEvent, now: float) -> Effects:
     """Have the coordinator take a step."""
     effects = _notice_stall(coordinator, now) + _step(coordinator, event, now)
     return effects + _check_again(coordinator, now)

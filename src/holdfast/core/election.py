@@ -9,7 +9,7 @@ by themselves, or know that the last writer has fallen silent. This machine runs
         ▲                         │ another was first       │ outranked,   │ written, or
         └─────────────────────────┴─────────────────────────┴ replaced ────┘ another was first
 
-Rules
+Rules (numbered as in docs/design/rules.md, §5)
 9.  The document is small; at rest only the leader writes, and only successors read.
 10. Write before telling: the coordinator's ledger is confirmed to it only after its
     compare-and-set succeeded.
@@ -209,7 +209,7 @@ ElectionEffect = (
 
 # The state.
 
-Verdict = Literal["send", "keep", "drop"]
+SendVerdict = Literal["send", "keep", "drop"]
 
 
 class Role(Enum):
@@ -314,7 +314,7 @@ def may_speak(state: ElectionState, now: float) -> bool:
 
 def may_send(
     state: ElectionState, message: ToNode, all_heard: Callable[[float], bool], now: float
-) -> Verdict:
+) -> SendVerdict:
     """Whether to send, keep or drop a message of the coordinator's, asked when it is sent.
 
     "keep": until the term is renewed. Beyond it a heartbeat may be answered on hold: while all

@@ -108,7 +108,7 @@ class NodeGone(Record, frozen=True):
     """All its processes have ended, by proof of its machine; otherwise it was silent."""
 
 
-Verdict = NodeSuspected | NodeHeardAgain | NodeGone
+LeaseVerdict = NodeSuspected | NodeHeardAgain | NodeGone
 
 
 class NodeLiveness(Struct):
@@ -145,7 +145,7 @@ class LeaseBook(Struct):
         self.watches[node] = watch
         return True
 
-    def back(self, node: str) -> list[Verdict]:
+    def back(self, node: str) -> list[LeaseVerdict]:
         """Call after a heartbeat: the verdict on a node that was wrongly suspected."""
         watch = self.watches.get(node)
         if watch is None or not watch.suspected or watch.lost_at is not None:
@@ -220,12 +220,12 @@ class LeaseBook(Struct):
             due.append(watch.lost_at + terms.reconnect_s)
         return min(due)
 
-    def check(self, now: float, due_at: float) -> list[Verdict]:
+    def check(self, now: float, due_at: float) -> list[LeaseVerdict]:
         """Judge all nodes. `due_at` is when this was to be called: lateness is our own stall."""
         stalled_s = max(0.0, now - due_at)
         if stalled_s > self.terms.tether_s:
             self._extend(stalled_s, now)
-        verdicts: list[Verdict] = []
+        verdicts: list[LeaseVerdict] = []
         for node in list(self.in_doubt):
             self._judge(node, now, verdicts)
         for node, watch in list(self.watches.items()):
@@ -242,7 +242,7 @@ class LeaseBook(Struct):
             if watch.lost_at is not None:
                 watch.lost_at = min(watch.lost_at + by_s, now)
 
-    def _judge(self, node: str, now: float, verdicts: list[Verdict]) -> None:
+    def _judge(self, node: str, now: float, verdicts: list[LeaseVerdict]) -> None:
         watch = self.watches.get(node)
         if watch is None:
             return

@@ -550,7 +550,8 @@ def accept_term(state: NodeState, term: Term) -> bool:
 
 def reached(state: NodeState, hosting: bool, now: float) -> Effects:
     """Greet, and begin to renew the lease."""
-    link, effects, number = state.link, Effects(), 0
+    link, number = state.link, 0
+    effects: Effects = []
     link.contact, link.hosting = Contact.CONNECTED, hosting
     if link.attempts and link.lease is not None and not hosting:
         effects.append(Say("reached the coordinator"))
@@ -650,7 +651,8 @@ def set_deadlines(state: NodeState) -> Effects:
 
 
 def welcomed(state: NodeState, message: messages.Welcomed) -> Effects:
-    link, said = state.link, Effects()
+    link = state.link
+    said: Effects = []
     state.name = message.name or state.name
     if message.warning and message.warning != link.warned:
         link.warned = message.warning

@@ -26,7 +26,7 @@ from holdfast.core.protocol.model import (
     Record,
 )
 
-# Events on this node.
+# Events of the kernel.
 
 
 class NodeStarted(Record, frozen=True):
@@ -56,20 +56,6 @@ class EndpointReserved(Record, frozen=True):
     endpoint: Endpoint
 
 
-class LivenessLockTaken(Record, frozen=True):
-    """The node holds its liveness lock, or has none."""
-
-    is_held: bool = True
-
-
-class EndedFound(Record, frozen=True):
-    """Nodes that were on this machine before are proven to have ended."""
-
-    nodes: tuple[str, ...]
-    members: tuple[EndedMember, ...] = ()
-    """Ended nodes that had a seat in a round."""
-
-
 class StoreFailed(Record, frozen=True):
     """The process that serves the store has ended."""
 
@@ -82,63 +68,6 @@ class SpawnerReady(Record, frozen=True):
     pid: int
     subreaper: bool
     pidfd: bool
-
-
-class ZygoteReady(Record, frozen=True):
-    """The zygote has done these steps and imports, and can fork workers.
-
-    Where a module can only be imported in a worker, it waits in the middle of its import:
-    `stopped_in` are the modules that are being imported there, innermost first.
-    """
-
-    preloaded: tuple[str, ...]
-    took_s: float = 0.0
-    late: tuple[str, ...] = ()
-    stopped_in: tuple[str, ...] = ()
-    reason: str = ""
-    has_torch: bool = False
-    """PyTorch is there, so that a process of ours can serve its store."""
-    beside: bool = False
-    """It was prepared while another one served, which it has replaced."""
-
-
-class ModuleRejected(Record, frozen=True):
-    """A step cannot be done ahead; the zygote that tried it is useless."""
-
-    module: str
-    reason: str
-    cost_s: float = 0.0
-    beside: bool = False
-
-
-class ModulesUnfit(Record, frozen=True):
-    """Late imports that cannot be done ahead, and why; the zygote that tried is useless."""
-
-    unfit: dict[str, str]
-    beside: bool = False
-
-
-class ImportsLearned(Record, frozen=True):
-    """Workers have imported these after they began, for the first time."""
-
-    modules: tuple[str, ...]
-    under: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Environment variables that the program had set before, where that makes a difference."""
-    too_early: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Modules imported ahead that used variables which the program set later, and which."""
-
-
-class ImportLeft(Record, frozen=True):
-    """A worker has finished an import in the middle of which the zygote had stopped."""
-
-    took_s: float
-
-
-class ZygoteLost(Record, frozen=True):
-    """The zygote ended without being asked to."""
-
-    reason: str
-    beside: bool = False
 
 
 class WorkerStarted(Record, frozen=True):
@@ -174,107 +103,6 @@ class StepReported(Record, frozen=True):
     step: int
     age_s: float = 0.0
     """Seconds since it did so."""
-
-
-class StallFound(Record, frozen=True):
-    """All workers of this node have stalled for too long (`core.policy.hangs`)."""
-
-    round: int
-    words: str
-    """How long, and where they are."""
-    file: str = ""
-    """The path of their full stacks."""
-    suspect: int = 0
-    """The rank that is the most likely cause, as far as this node knows."""
-    locations: tuple[FrameGroup, ...] = ()
-    stalled_s: float = 0.0
-    never_reported: bool = False
-    """They never reported a step: the stall is only told of."""
-    needs_cause: bool = False
-    """It counts only if the rank for which they wait is known."""
-
-
-class WorkersLocated(Record, frozen=True):
-    """Running workers have been located, as far as possible."""
-
-    round: int
-    locations: tuple[FrameGroup, ...] = ()
-    file: str = ""
-    """The path of their full stacks; empty if they could not be kept."""
-
-
-class StallOver(Record, frozen=True):
-    """Stalled workers are progressing again."""
-
-    round: int
-
-
-class WorkerStuck(Record, frozen=True):
-    """A worker is stuck in the kernel, or stopped by a signal (`core.policy.stuck`)."""
-
-    round: int
-    local_rank: int
-    words: str
-    """What follows its name: "is stuck in the kernel for 30 s: it waits for …"."""
-    ends: bool = False
-    """It counts as failed: it is not waited for any longer."""
-
-
-class StragglerFound(Record, frozen=True):
-    """A worker has been slower than the others of this node for some time."""
-
-    round: int
-    words: str
-
-
-NO_STEP = -1
-"""Of a worker that does not say its own."""
-SavingAnswer = Literal["listens", "waits", "told", "saved", "goes on"]
-
-
-class SaveAnswered(Record, frozen=True):
-    """A worker listens, waits to hear where to save, was told, has saved, or goes on."""
-
-    round: int
-    local_rank: int
-    answer: SavingAnswer
-    step: int = NO_STEP
-    serial: int = 1
-    """The number of the `ShowSaving` that it answers."""
-
-
-class DeadlineMissed(Record, frozen=True):
-    """A worker has taken longer than it may, and its stack is kept."""
-
-    round: int
-    local_rank: int
-    deadline: str
-    """In words: "the deadline of loading"."""
-    location: str = ""
-    """Where the worker is."""
-    file: str = ""
-    is_final: bool = False
-    """The deadline is the whole job's: another round would miss it, too."""
-
-
-class Unexited(Record, frozen=True):
-    """A worker that has not exited."""
-
-    local_rank: int
-    location: str = ""
-    """Its location, in words, if known."""
-    is_finalizing: bool = False
-    """Its main thread was past the end of the program."""
-
-
-class UnexitedFound(Record, frozen=True):
-    """Workers that have not exited, though others have finished, with their locations."""
-
-    round: int
-    workers: tuple[Unexited, ...]
-    file: str = ""
-    """The path of their stacks."""
-    ends: bool = False
 
 
 class AllGone(Record, frozen=True):
@@ -346,18 +174,198 @@ class LeaveAsked(Record, frozen=True):
     by: str
 
 
-NodeEvent = (
-    NodeStarted | EndpointReserved | LivenessLockTaken | EndedFound | StoreFailed | SpawnerReady
-    | ZygoteReady | ModuleRejected | ModulesUnfit | ImportsLearned | ImportLeft | ZygoteLost
-    | WorkerStarted | WorkerExited | StepReported | StallFound | StallOver | WorkersLocated
-    | StragglerFound | WorkerStuck | DeadlineMissed | UnexitedFound | SaveAnswered | AllGone
-    | ProcessesStuck | SpawnerLost | SpawnerEnded | SignalReceived | LeaveAsked | ClosingAsked
-    | Released | LauncherLost | NodeTimerFired | CoordinatorReached | CoordinatorLost
-    | LeaseRanOut | Told
+KernelEvent = (
+    NodeStarted | EndpointReserved | StoreFailed | SpawnerReady | WorkerStarted | WorkerExited
+    | StepReported | AllGone | ProcessesStuck | SpawnerLost | SpawnerEnded | SignalReceived
+    | ClosingAsked | Released | LauncherLost | NodeTimerFired | CoordinatorReached | LeaseRanOut
+    | LeaveAsked | CoordinatorLost | Told
 )  # fmt: skip
 
 
-# Effects.
+# Events of features (`core.features`).
+
+
+class LivenessLockTaken(Record, frozen=True):
+    """The node holds its liveness lock, or has none."""
+
+    is_held: bool = True
+
+
+class EndedFound(Record, frozen=True):
+    """Nodes that were on this machine before are proven to have ended."""
+
+    nodes: tuple[str, ...]
+    members: tuple[EndedMember, ...] = ()
+    """Ended nodes that had a seat in a round."""
+
+
+class ZygoteReady(Record, frozen=True):
+    """The zygote has done these steps and imports, and can fork workers.
+
+    Where a module can only be imported in a worker, it waits in the middle of its import:
+    `stopped_in` are the modules that are being imported there, innermost first.
+    """
+
+    preloaded: tuple[str, ...]
+    took_s: float = 0.0
+    late: tuple[str, ...] = ()
+    stopped_in: tuple[str, ...] = ()
+    reason: str = ""
+    has_torch: bool = False
+    """PyTorch is there, so that a process of ours can serve its store."""
+    beside: bool = False
+    """It was prepared while another one served, which it has replaced."""
+
+
+class ModuleRejected(Record, frozen=True):
+    """A step cannot be done ahead; the zygote that tried it is useless."""
+
+    module: str
+    reason: str
+    cost_s: float = 0.0
+    beside: bool = False
+
+
+class ModulesUnfit(Record, frozen=True):
+    """Late imports that cannot be done ahead, and why; the zygote that tried is useless."""
+
+    unfit: dict[str, str]
+    beside: bool = False
+
+
+class ImportsLearned(Record, frozen=True):
+    """Workers have imported these after they began, for the first time."""
+
+    modules: tuple[str, ...]
+    under: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Environment variables that the program had set before, where that makes a difference."""
+    too_early: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Modules imported ahead that used variables which the program set later, and which."""
+
+
+class ImportLeft(Record, frozen=True):
+    """A worker has finished an import in the middle of which the zygote had stopped."""
+
+    took_s: float
+
+
+class ZygoteLost(Record, frozen=True):
+    """The zygote ended without being asked to."""
+
+    reason: str
+    beside: bool = False
+
+
+class StallFound(Record, frozen=True):
+    """All workers of this node have stalled for too long (`core.policy.hangs`)."""
+
+    round: int
+    words: str
+    """How long, and where they are."""
+    file: str = ""
+    """The path of their full stacks."""
+    suspect: int = 0
+    """The rank that is the most likely cause, as far as this node knows."""
+    locations: tuple[FrameGroup, ...] = ()
+    stalled_s: float = 0.0
+    never_reported: bool = False
+    """They never reported a step: the stall is only told of."""
+    needs_cause: bool = False
+    """It counts only if the rank for which they wait is known."""
+
+
+class WorkersLocated(Record, frozen=True):
+    """Running workers have been located, as far as possible."""
+
+    round: int
+    locations: tuple[FrameGroup, ...] = ()
+    file: str = ""
+    """The path of their full stacks; empty if they could not be kept."""
+
+
+class StallOver(Record, frozen=True):
+    """Stalled workers are progressing again."""
+
+    round: int
+
+
+class WorkerStuck(Record, frozen=True):
+    """A worker is stuck in the kernel, or stopped by a signal (`core.policy.stuck`)."""
+
+    round: int
+    local_rank: int
+    words: str
+    """What follows its name: "is stuck in the kernel for 30 s: it waits for …"."""
+    ends: bool = False
+    """It counts as failed: it is not waited for any longer."""
+
+
+class StragglerFound(Record, frozen=True):
+    """A worker has been slower than the others of this node for some time."""
+
+    round: int
+    words: str
+
+
+class DeadlineMissed(Record, frozen=True):
+    """A worker has taken longer than it may, and its stack is kept."""
+
+    round: int
+    local_rank: int
+    deadline: str
+    """In words: "the deadline of loading"."""
+    location: str = ""
+    """Where the worker is."""
+    file: str = ""
+    is_final: bool = False
+    """The deadline is the whole job's: another round would miss it, too."""
+
+
+NO_STEP = -1
+"""Of a worker that does not say its own."""
+SavingAnswer = Literal["listens", "waits", "told", "saved", "goes on"]
+
+
+class SaveAnswered(Record, frozen=True):
+    """A worker listens, waits to hear where to save, was told, has saved, or goes on."""
+
+    round: int
+    local_rank: int
+    answer: SavingAnswer
+    step: int = NO_STEP
+    serial: int = 1
+    """The number of the `ShowSaving` that it answers."""
+
+
+class Unexited(Record, frozen=True):
+    """A worker that has not exited."""
+
+    local_rank: int
+    location: str = ""
+    """Its location, in words, if known."""
+    is_finalizing: bool = False
+    """Its main thread was past the end of the program."""
+
+
+class UnexitedFound(Record, frozen=True):
+    """Workers that have not exited, though others have finished, with their locations."""
+
+    round: int
+    workers: tuple[Unexited, ...]
+    file: str = ""
+    """The path of their stacks."""
+    ends: bool = False
+
+
+FeatureEvent = (
+    LivenessLockTaken | EndedFound | ZygoteReady | ModuleRejected | ModulesUnfit | ImportsLearned
+    | ImportLeft | ZygoteLost | StallFound | WorkersLocated | StallOver | WorkerStuck
+    | StragglerFound | DeadlineMissed | SaveAnswered | UnexitedFound
+)  # fmt: skip
+NodeEvent = KernelEvent | FeatureEvent
+
+
+# Effects of the kernel.
 
 
 class ReserveEndpoint(Record, frozen=True):
@@ -370,58 +378,12 @@ class ReserveEndpoint(Record, frozen=True):
     store: bool = False
 
 
-class StartZygote(Record, frozen=True):
-    """Start a zygote that does these steps, in place of any older one; with `beside`, once it is
-    ready. `late` is imported too, where that makes no difference; `avoid` is left to the workers.
-    """
-
-    steps: tuple[str, ...]
-    late: tuple[str, ...] = ()
-    avoid: tuple[str, ...] = ()
-    under: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    beside: bool = False
-
-
-class Remember(Record, frozen=True):
-    """Keep for the next job of this program what workers import late, and what to avoid."""
-
-    late: tuple[str, ...]
-    avoid: dict[str, str]
-    under: dict[str, tuple[str, ...]] = field(default_factory=dict)
-
-
-class DropZygote(Record, frozen=True):
-    """Workers start cold from now on."""
-
-
-class KillZygote(Record, frozen=True):
-    """SIGKILL to the zygote. `ZygoteLost` follows the `WorkerStarted` of all that it has forked."""
-
-
-class RecordSeat(Record, frozen=True):
-    """Record the node's seat in its liveness lock; nothing waits for that."""
-
-    instance: int
-    round: int
-    seat: int
-
-
-class RemoveLivenessLocks(Record, frozen=True):
-    """The job is over: no later node will ask this machine about it."""
-
-
 class StartWorkers(Record, frozen=True):
     """Start these local ranks of the round."""
 
     assignment: Assignment
     local_ranks: tuple[int, ...]
     warm: bool
-
-
-class LocateWorkers(Record, frozen=True):
-    """Locate running workers; `WorkersLocated` follows."""
-
-    round: int
 
 
 class SignalWorkers(Record, frozen=True):
@@ -433,25 +395,6 @@ class SignalWorkers(Record, frozen=True):
     """Whether they are to end: stopped processes are continued for that."""
 
 
-class ShowSaving(Record, frozen=True):
-    """Ask workers to save, until when on this host's clock, and at which step.
-
-    Without a step, those that report theirs wait for one. Those that listen answer
-    (`SaveAnswered`).
-    """
-
-    until: float
-    reason: str
-    step: int | None = None
-    serial: int = 1
-    """The number of this save."""
-    leaves: bool = True
-
-
-class HideSaving(Record, frozen=True):
-    """Tell workers that there is nothing to save any more."""
-
-
 class CloseRound(Record, frozen=True):
     """No process of the round is left: read the last of its output, and forget its workers."""
 
@@ -460,13 +403,6 @@ class KillEverything(Record, frozen=True):
     """SIGKILL to every process of the round and all its descendants; `AllGone` follows."""
 
     round: int = 0
-
-
-class LookAtUnexited(Record, frozen=True):
-    """Locate workers that have not exited; `UnexitedFound` follows."""
-
-    round: int
-    ends: bool
 
 
 class ListStuck(Record, frozen=True):
@@ -511,9 +447,89 @@ class Finish(Record, frozen=True):
     outcome: Outcome
 
 
-NodeEffect = (
-    ReserveEndpoint | StartZygote | Remember | DropZygote | KillZygote | RecordSeat
-    | RemoveLivenessLocks | KnowEnded | StartWorkers | LocateWorkers | SignalWorkers | ShowSaving
-    | HideSaving | CloseRound | KillEverything | ListStuck | LookAtUnexited | EndSpawner
-    | KillSpawner | Dial | HangUp | SetDeadlines | WakeNode | Report | Say | Finish
+KernelEffect = (
+    ReserveEndpoint | StartWorkers | SignalWorkers | CloseRound | KillEverything | ListStuck
+    | EndSpawner | KillSpawner | HangUp | SetDeadlines | WakeNode | Report | Finish | Dial | Say
 )  # fmt: skip
+
+
+# Effects of features.
+
+
+class RecordSeat(Record, frozen=True):
+    """Record the node's seat in its liveness lock; nothing waits for that."""
+
+    instance: int
+    round: int
+    seat: int
+
+
+class RemoveLivenessLocks(Record, frozen=True):
+    """The job is over: no later node will ask this machine about it."""
+
+
+class StartZygote(Record, frozen=True):
+    """Start a zygote that does these steps, in place of any older one; with `beside`, once it is
+    ready. `late` is imported too, where that makes no difference; `avoid` is left to the workers.
+    """
+
+    steps: tuple[str, ...]
+    late: tuple[str, ...] = ()
+    avoid: tuple[str, ...] = ()
+    under: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    beside: bool = False
+
+
+class Remember(Record, frozen=True):
+    """Keep for the next job of this program what workers import late, and what to avoid."""
+
+    late: tuple[str, ...]
+    avoid: dict[str, str]
+    under: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+class DropZygote(Record, frozen=True):
+    """Workers start cold from now on."""
+
+
+class KillZygote(Record, frozen=True):
+    """SIGKILL to the zygote. `ZygoteLost` follows the `WorkerStarted` of all that it has forked."""
+
+
+class LocateWorkers(Record, frozen=True):
+    """Locate running workers; `WorkersLocated` follows."""
+
+    round: int
+
+
+class ShowSaving(Record, frozen=True):
+    """Ask workers to save, until when on this host's clock, and at which step.
+
+    Without a step, those that report theirs wait for one. Those that listen answer
+    (`SaveAnswered`).
+    """
+
+    until: float
+    reason: str
+    step: int | None = None
+    serial: int = 1
+    """The number of this save."""
+    leaves: bool = True
+
+
+class HideSaving(Record, frozen=True):
+    """Tell workers that there is nothing to save any more."""
+
+
+class LookAtUnexited(Record, frozen=True):
+    """Locate workers that have not exited; `UnexitedFound` follows."""
+
+    round: int
+    ends: bool
+
+
+FeatureEffect = (
+    RecordSeat | RemoveLivenessLocks | StartZygote | Remember | DropZygote | KillZygote
+    | LocateWorkers | ShowSaving | HideSaving | LookAtUnexited | KnowEnded
+)  # fmt: skip
+NodeEffect = KernelEffect | FeatureEffect

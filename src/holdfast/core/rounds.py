@@ -47,7 +47,7 @@ from holdfast.core.coordinator_io import (
     Revoke,
     Tell,
 )
-from holdfast.core.policy import ranks, restarts, rounds, sentences
+from holdfast.core.policy import forming, ranks, restarts, sentences
 from holdfast.core.policy import root_cause as rootcause
 from holdfast.core.policy.config import Timeouts
 from holdfast.core.protocol import exit_status
@@ -317,14 +317,14 @@ def _form(state: CoordinatorState, now: float) -> Effects:
     group = state.group
     candidates, wait_until = seating.count_candidates(state, now)
     _note_candidates(state, candidates, now)
-    decision = rounds.decide(_view(state, candidates), now)
+    decision = forming.decide(_view(state, candidates), now)
     state.deadlines.pop("form", None)
     if wait_until is not None:
         state.deadlines["form"] = wait_until
     match decision:
-        case rounds.Form():
+        case forming.Form():
             return _prepare(state, now)
-        case rounds.WaitLonger():
+        case forming.WaitLonger():
             if decision.wake_at is not None:
                 state.deadlines["form"] = min(decision.wake_at, wait_until or decision.wake_at)
             short = candidates < state.min_nodes and now >= group.wait.not_before
@@ -334,7 +334,7 @@ def _form(state: CoordinatorState, now: float) -> Effects:
             reason = ": ".join(filter(None, (decision.reason, missing)))
             reason += sentences.paused(paused) if paused else ""
             return _explain_wait(state, reason, within_s, now)
-        case rounds.Fail():
+        case forming.Fail():
             missing = seating.missing_ranks(state, now)
             reason = "; missing: ".join(filter(None, (decision.reason, missing)))
             state.close(_never_formed(group, reason))
@@ -363,9 +363,9 @@ def _note_candidates(state: CoordinatorState, candidates: int, now: float) -> No
             wait.short_since = now
 
 
-def _view(state: CoordinatorState, candidates: int) -> rounds.View:
+def _view(state: CoordinatorState, candidates: int) -> forming.View:
     wait = state.group.wait
-    return rounds.View(
+    return forming.View(
         candidates=candidates,
         minimum=state.min_nodes,
         maximum=state.max_nodes,
@@ -511,7 +511,7 @@ def _room_for_newcomers(state: CoordinatorState, current: Round, now: float) -> 
         wait.newcomer_since = now
     if current.missing is not None:
         return None
-    at = rounds.makes_room_at(
+    at = forming.makes_room_at(
         wait.newcomer_since,
         current.started_at,
         state.config.timeouts,

@@ -41,10 +41,10 @@ from holdfast.engine.ports import Exchange, RoundKeys
 from holdfast.runtime.loop import Inbox, Timers
 
 if TYPE_CHECKING:
-    from holdfast.core.election import Verdict
+    from holdfast.core.election import SendVerdict
     from holdfast.engine.engine import Engine
 
-    MaySend = Callable[[ToNode, Callable[[float], bool], float], Verdict]
+    MaySend = Callable[[ToNode, Callable[[float], bool], float], SendVerdict]
 
 
 class Coordinating:
@@ -78,7 +78,7 @@ class Coordinating:
             Disconnect: self._disconnect,
             Explain: self._explain,
             WakeCoordinator: lambda effect: timers.set(effect.name, effect.after_s),
-            Written: self.decide,
+            Written: self.post,
             # `core.coordinator` has seen to these.
             **dict.fromkeys((Revoke, Reinstate, Raise), engine.ignore),
         }
@@ -110,15 +110,15 @@ class Coordinating:
         elif name == machine.REQUESTS_TIMER:
             self._inbox.put(partial(machine.check_requests, self.liveness))
         else:
-            self.decide(CoordinatorTimerFired(name))
+            self.post(CoordinatorTimerFired(name))
 
     def begin(self) -> None:
         """Set the timers that a coordinator which takes over starts with."""
-        self.decide(CoordinatorTimerFired(machine.DEADLINES_TIMER))
+        self.post(CoordinatorTimerFired(machine.DEADLINES_TIMER))
 
-    def decide(self, event: CoordinatorEvent) -> None:
-        """Something has happened that it has to decide about."""
-        self._inbox.put(partial(machine.decide, self.liveness, event))
+    def post(self, event: CoordinatorEvent) -> None:
+        """Take an event, after those that came before it."""
+        self._inbox.put(partial(machine.run_step, self.liveness, event))
 
     def speak_again(self) -> None:
         """Say what could not be said, as far as it may be said now."""

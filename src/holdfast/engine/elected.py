@@ -22,7 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.core import border, coordinator, election
-from holdfast.core.election import ElectionEvent, ElectionState, ElectionTimerFired, Verdict
+from holdfast.core.election import ElectionEvent, ElectionState, ElectionTimerFired, SendVerdict
 from holdfast.core.node_io import CoordinatorReached, HangUp, Report
 from holdfast.core.policy.timing import one_dial_s
 from holdfast.core.protocol.document import decode, encode
@@ -109,7 +109,7 @@ class Elected(NetworkedLink):
         """border.Resign if others go on: they need not wait until this node is missed."""
         self._inbox.put(border.HandOverAsked())
         if self.coordinating is not None:
-            self.coordinating.decide(border.HandOverAsked())
+            self.coordinating.post(border.HandOverAsked())
 
     def close(self) -> None:
         self._stop_watching()
@@ -135,7 +135,9 @@ class Elected(NetworkedLink):
         def on_wrote(reply: Reply) -> None:
             self._inbox.put(_event(reply, nonce))
 
-        self._register.write(encode(effect.document), effect.token, on_wrote)
+        is_over = effect.document.ledger.outcome is not None
+        keep_s = election.FORGOTTEN_AFTER_S if is_over else None
+        self._register.write(encode(effect.document), effect.token, on_wrote, keep_s)
 
     def _watch(self, effect: election.WatchRegister) -> None:
         if effect.on:
@@ -169,7 +171,9 @@ class Elected(NetworkedLink):
         self._reach_here()
         self.coordinating.begin()
 
-    def _may_send(self, message: ToNode, all_heard: Callable[[float], bool], now: float) -> Verdict:
+    def _may_send(
+        self, message: ToNode, all_heard: Callable[[float], bool], now: float
+    ) -> SendVerdict:
         verdict = election.may_send(self.election, message, all_heard, now)
         is_denied = verdict == "drop"
         if isinstance(message, HeartbeatAnswered) and is_denied != self.election.hold_over:

@@ -169,7 +169,7 @@ class Embedded(NetworkedLink):
     def _write(self, effect: Write) -> None:
         coordinating = self.coordinating
         assert coordinating is not None, "nobody else wants anything written down"
-        done = partial(coordinating.decide, Written(effect.version))
+        done = partial(coordinating.post, Written(effect.version))
         if self._record is None:
             done()
         else:

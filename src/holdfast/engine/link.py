@@ -75,7 +75,7 @@ class Alone(CoordinatorLink):
         engine.routes |= {
             Report: self.report,
             Dial: lambda effect: self._reach_here(),
-            Write: lambda effect: coordinating.decide(Written(effect.version)),
+            Write: lambda effect: coordinating.post(Written(effect.version)),
         }
         for needless in (HangUp, KnowEnded, Resign, Depose, Retire):
             engine.routes[needless] = engine.ignore

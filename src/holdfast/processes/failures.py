@@ -8,6 +8,11 @@ Rules
    where waiting for that holds up nobody (`with_details`).
 4. The process that launched *us* gets the cause as the worker wrote it, with the exit code added,
    or, where the worker wrote nothing, what we know in its stead.
+5. For workers in which nothing of ours runs (a command), a traceback is looked for in what they
+   wrote to stderr: a whole one, with its heading, its frames and the exception; the last one. One
+   that the interpreter printed for a thread or a finaliser, which ends no process, is taken only
+   for want of another; the line that says whose it is comes with it. What stands before the heading
+   and before all lines that follow it (`[rank0]: `) is taken away.
 
 The format is described in `worker.error_file`, which writes it.
 """
@@ -26,7 +31,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from holdfast.core.node_io import WorkerExited
-from holdfast.core.policy.config import Program
 from holdfast.core.protocol.model import ErrorDetail, Failure
 from holdfast.processes.host.oom import OutOfMemoryWatch
 from holdfast.worker import error_file
@@ -139,11 +143,36 @@ def pass_up(cause: Failure, own_error_file: str | None) -> str:
     return ""
 
 
-def traceback_from_stderr(tail: str) -> str:
-    """The last whole Python traceback in a text, or empty (see `processes.output.tracebacks`)."""
-    from holdfast.processes.output import tracebacks
+HEADING = "Traceback (most recent call last):"
+HARMLESS = re.compile(r"Exception (?:in thread|ignored)\b")
 
-    return tracebacks.last_in(tail)
+
+def traceback_from_stderr(text: str) -> str:
+    """The last whole Python traceback in a text, or empty (rule 5)."""
+    text = re.sub(r"\r+$", "", text, flags=re.MULTILINE)
+    heading = re.compile(rf"^(?P<prefix>.*?){re.escape(HEADING)}[ \t]*$", re.MULTILINE)
+    harmless = ""
+    for begin in reversed(list(heading.finditer(text))):
+        found = _traceback_at(text, begin)
+        before = text[: begin.start()].rpartition("\n")[0].rpartition("\n")[2]
+        if found and not HARMLESS.search(before):
+            return found
+        if found and not harmless:
+            harmless = f"{before.removeprefix(begin['prefix'])}\n{found}"
+    return harmless
+
+
+def _traceback_at(text: str, begin: re.Match[str]) -> str:
+    """The traceback with that heading, if it is whole."""
+    # What stands before the heading may also be a progress bar that nobody ended.
+    for prefix in dict.fromkeys((begin["prefix"], "")):
+        start = re.escape(prefix)
+        indented = rf"\n{start}[ \t](?!.*{re.escape(HEADING)}).*"
+        # A text of several lines cannot be told from what was printed next, unless indented.
+        whole = rf"(?:{indented})+\n{start}[^\W\d][\w.<>]*(?::.*)?$(?:{indented})*"
+        if found := re.compile(whole, re.MULTILINE).match(text, begin.end()):
+            return HEADING + found[0].replace(f"\n{prefix}", "\n") + "\n"
+    return ""
 
 
 def _is_well_formed(document: dict[str, Any]) -> bool:
@@ -157,8 +186,6 @@ def _is_well_formed(document: dict[str, Any]) -> bool:
 
 def _document_for(cause: Failure) -> dict[str, Any]:
     """An error file for a worker that left none on this machine."""
-    import time
-
     message = cause.error.message or _in_words(cause)
     traceback = cause.error.traceback or traceback_from_stderr(cause.stderr_tail)
     seconds = cause.error.timestamp or time.time()

@@ -36,8 +36,8 @@ from holdfast.core.policy.liveness_locks import (
     Evidence,
     LockOrigin,
     LockRecord,
+    LockVerdict,
     RecordedSeat,
-    Verdict,
     ended_member,
     judge,
 )
@@ -58,27 +58,27 @@ MOUNTS = "/proc/self/mounts"
 
 
 class Found(Struct, frozen=True):
-    """A note of another node of this job, and what it proves."""
+    """The lock file of another node of this job, and what it proves."""
 
     file: str
-    note: LockRecord
-    verdict: Verdict
+    record: LockRecord
+    verdict: LockVerdict
 
 
 class OwnLock:
-    """The note of this node. It has its lock as long as anybody holds `descriptor`."""
+    """The lock file of this node. It is locked as long as anybody holds `descriptor`."""
 
-    def __init__(self, folder: Path, note: LockRecord) -> None:
+    def __init__(self, folder: Path, record: LockRecord) -> None:
         """Make it. Raises `OSError`."""
         self.folder = folder
-        self.file = f"{file_prefix(note.job)}{os.urandom(8).hex()}{ENDING}"
+        self.file = f"{file_prefix(record.job)}{os.urandom(8).hex()}{ENDING}"
         part = f".{self.file}.part"
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with private_folder(folder) as opened:
             self.descriptor = os.open(part, flags, 0o600, dir_fd=opened)
             try:
                 fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self._note = replace(note, file=os.fstat(self.descriptor).st_ino)
+                self._record = replace(record, file=os.fstat(self.descriptor).st_ino)
                 self._write()
                 os.rename(part, self.file, src_dir_fd=opened, dst_dir_fd=opened)
             except BaseException:
@@ -89,7 +89,7 @@ class OwnLock:
 
     def put(self, seat: RecordedSeat) -> None:
         """This is its seat from now on. A disk that cannot take that has the older one, or none."""
-        self._note = replace(self._note, seat=seat)
+        self._record = replace(self._record, seat=seat)
         with contextlib.suppress(OSError):
             self._write()
             self.secure()
@@ -101,7 +101,7 @@ class OwnLock:
             os.fsync(opened)
 
     def _write(self) -> None:
-        content = msgspec.json.encode(self._note)
+        content = msgspec.json.encode(self._record)
         # Never shorter than before: blanks are no content, and it is one write.
         os.pwrite(self.descriptor, content.ljust(os.fstat(self.descriptor).st_size), 0)
 
@@ -123,7 +123,7 @@ def remove(folder: Path, files: tuple[str, ...]) -> None:
 
 
 def find_locks(folder: Path, job: str, here: LockOrigin, without: str) -> list[Found]:
-    """All notes of this job in the folder but one's own, and what each proves now."""
+    """All lock files of this job in the folder but one's own, and what each proves now."""
     found = []
     with contextlib.suppress(OSError), private_folder(folder) as opened:
         _sweep(opened)
@@ -131,18 +131,18 @@ def find_locks(folder: Path, job: str, here: LockOrigin, without: str) -> list[F
             if not file.startswith(file_prefix(job)) or not file.endswith(ENDING):
                 continue
             one = _examined(opened, file, here) if file != without else None
-            if one is not None and one.note.job == job:
+            if one is not None and one.record.job == job:
                 found.append(one)
     return found
 
 
 def wait_for(folder: Path, file: str, here: LockOrigin) -> Found | None:
-    """Wait, for ever if need be, until nothing of a note's node runs. What it proves then."""
+    """Wait, for ever if need be, until nothing of a lock file's node runs. What it proves then."""
     try:
         with private_folder(folder) as opened, _opened(opened, file) as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_SH)
-            note = _read(descriptor)
-            while note is not None and (marked := _carriers(note.marker)):
+            record = _read(descriptor)
+            while record is not None and (marked := _carriers(record.marker)):
                 _wait_for_ends(marked)
             return _examined(opened, file, here)
     except OSError:
@@ -153,12 +153,12 @@ def _examined(folder: int, file: str, here: LockOrigin) -> Found | None:
     try:
         with _opened(folder, file) as descriptor:
             is_locked = not _shares(descriptor)
-            note = _read(descriptor)
-            if note is None:
+            record = _read(descriptor)
+            if record is None:
                 return None
-            marked = 0 if is_locked else len(_carriers(note.marker))
+            marked = 0 if is_locked else len(_carriers(record.marker))
             number = os.fstat(descriptor).st_ino
-            return Found(file, note, judge(note, here, Evidence(number, is_locked, marked)))
+            return Found(file, record, judge(record, here, Evidence(number, is_locked, marked)))
     except OSError:
         return None
 
@@ -287,7 +287,7 @@ class LockKeeper:
         self._is_closed = False
 
     def open(self, job: str, node: str, marker: str, hold: Callable[[int], None]) -> None:
-        """Make the note, then look for others. `hold` gets its descriptor, and owns that."""
+        """Make the lock file, then look for others. `hold` gets its descriptor, and owns that."""
 
         def on_made(own: OwnLock | None) -> None:
             if self._is_closed:
@@ -299,8 +299,8 @@ class LockKeeper:
                 self._lane.do(partial(self._find, own, job), self._on_found)
             self._post(LivenessLockTaken(own is not None))
 
-        note = LockRecord(job, node, LockOrigin(), 0, marker)
-        self._lane.do(lambda: (self._make(note),), lambda made: on_made(made[0]))
+        record = LockRecord(job, node, LockOrigin(), 0, marker)
+        self._lane.do(lambda: (self._make(record),), lambda made: on_made(made[0]))
 
     def put(self, effect: RecordSeat) -> None:
         """The node has this seat from now on; nothing waits for that to be written."""
@@ -311,8 +311,8 @@ class LockKeeper:
         self._lane.do(partial(own.put, seat))
         needless = tuple(
             file
-            for file, note in self._ended.items()
-            if note.seat is None or _turn(note.seat) < _turn(seat)
+            for file, record in self._ended.items()
+            if record.seat is None or _turn(record.seat) < _turn(seat)
         )
         for file in needless:
             del self._ended[file]
@@ -320,10 +320,10 @@ class LockKeeper:
             self._lane.do(partial(remove, own.folder, needless))
 
     def remove(self) -> None:
-        """Remove the notes: the job is over, and none of them will be read."""
+        """Remove the lock files: the job is over, and none of them will be read."""
         if self._own is not None:
             files = (self._own.file, *self._ended)
-            # Among what an end waits for, as it does not for notes that are kept.
+            # Among what an end waits for, as it does not for files that are kept.
             self._disk.lane("files").do(partial(remove, self._own.folder, files))
 
     def close(self) -> None:
@@ -346,18 +346,18 @@ class LockKeeper:
     def _tell(self, found: list[Found]) -> None:
         if not found or self._is_closed:
             return
-        self._ended |= {one.file: one.note for one in found}
-        members = [ended_member(one.note) for one in found]
+        self._ended |= {one.file: one.record for one in found}
+        members = [ended_member(one.record) for one in found]
         seated = tuple(one for one in members if one is not None)
-        self._post(EndedFound(tuple(one.note.node for one in found), seated))
+        self._post(EndedFound(tuple(one.record.node for one in found), seated))
 
     # Beside the loop.
 
-    def _make(self, note: LockRecord) -> OwnLock | None:
+    def _make(self, record: LockRecord) -> OwnLock | None:
         for folder in self._folders:
             try:
                 if is_local(folder):
-                    return OwnLock(folder, _placed(note))
+                    return OwnLock(folder, replace(record, where=lock_origin()))
             except OSError:
                 continue
         return None
@@ -369,10 +369,6 @@ class LockKeeper:
         found = wait_for(folder, file, lock_origin())
         if found is not None and found.verdict == "ended":
             self._disk.calls.put(self._tell, [found])
-
-
-def _placed(note: LockRecord) -> LockRecord:
-    return replace(note, where=lock_origin())
 
 
 def _turn(seat: RecordedSeat) -> tuple[int, int]:

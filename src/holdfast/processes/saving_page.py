@@ -13,6 +13,7 @@ import os
 import signal
 import zlib
 from collections.abc import Callable, Iterable, Mapping
+from typing import get_args
 
 import msgspec
 
@@ -78,13 +79,7 @@ class DrainPage:
         os.close(self.descriptor)
 
 
-ANSWERS: dict[str, SavingAnswer] = {
-    "listens": "listens",
-    "waits": "waits",
-    "told": "told",
-    "saved": "saved",
-    "goes on": "goes on",
-}
+ANSWERS: tuple[SavingAnswer, ...] = get_args(SavingAnswer)
 """What a worker may say about saving."""
 
 
@@ -108,7 +103,7 @@ class SavingNews:
     def take(self, round: int, local_rank: int, message: Mapping[str, object]) -> Answer | None:
         """A worker asks for the page, or says how it stands with saving."""
         said, step, serial = message[KEY], message.get("step"), message.get("serial")
-        answer = ANSWERS.get(said) if isinstance(said, str) else None
+        answer = next((one for one in ANSWERS if one == said), None)
         if answer is None:
             return None
         at = step if type(step) is int else NO_STEP

@@ -66,6 +66,8 @@ class EtcdRegister(FollowedRegister):
         self._long = Lease(self._gateway, ceil(settings.keep_s))
         self._is_long_in_use = False
         """Whether the document is attached to the long lease."""
+        self._older: list[Lease] = []
+        """Long leases to which nothing is attached any more."""
         self.holder_expired = False
         self._revision = 0
         """Of the whole etcd, as of the last read."""
@@ -109,6 +111,13 @@ class EtcdRegister(FollowedRegister):
             except NotFound as error:
                 raise RegisterUnreachable(str(error)) from None
 
+    def keep_for(self, seconds: float) -> None:
+        """Attach what is written from now on to a lease of so long."""
+        if max(1, ceil(seconds)) != self._long.ttl_s:
+            self._older.append(self._long)
+            self._long = Lease(self._gateway, max(1, ceil(seconds)))
+            self._is_long_in_use = False
+
     def close(self) -> None:
         """Give up the lease and the connections; waiting calls end with an error."""
         self._http.interrupt()
@@ -116,8 +125,8 @@ class EtcdRegister(FollowedRegister):
             try:
                 self._http.resume()
                 self._short.revoke(monotonic() + PARTING_S)
-                if not self._is_long_in_use:
-                    self._long.revoke(monotonic() + PARTING_S)
+                for lease in self._older if self._is_long_in_use else (*self._older, self._long):
+                    lease.revoke(monotonic() + PARTING_S)
             except (RegisterUnreachable, RegisterRefused):
                 pass  # It runs out by itself.
             finally:

@@ -111,6 +111,10 @@ class EtcdV2Register(FollowedRegister):
                 known = self._known
                 self._write(known.content, known.token, max(1, ceil(seconds)), deadline)
 
+    def keep_for(self, seconds: float) -> None:
+        """Let what is written from now on live so long."""
+        self._keep_s = max(1, ceil(seconds))
+
     def close(self) -> None:
         """Give up the connections; waiting calls end with an error."""
         self._http.interrupt()

@@ -2,7 +2,7 @@
 
 Anything with the two calls of `Register` can carry a job. They block, and come from one thread
 at a time: the agent runs a register off its loop. A store that can do more may offer more:
-`wait_for_change` (then nobody has to ask again and again), `forget_after` (then
+`wait_for_change` (then nobody has to ask again and again), `forget_after` and `keep_for` (then
 nothing is left of a job that is over), `holder_expired` (then a machine that fell silent is known
 to be silent by a machine that comes later).
 
@@ -73,6 +73,15 @@ class Forgets(Protocol):
 
     def forget_after(self, seconds: float) -> None:
         """The content need not be kept longer than this, from now on. It is not written again."""
+        ...
+
+
+@runtime_checkable
+class KeepsForATime(Protocol):
+    """A register whose document ends by itself some time after it was last written."""
+
+    def keep_for(self, seconds: float) -> None:
+        """Let what is written from now on expire this long after its writer has gone."""
         ...
 
 

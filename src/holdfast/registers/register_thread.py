@@ -23,6 +23,7 @@ from msgspec import Struct
 from holdfast.registers.register import (
     Closes,
     Forgets,
+    KeepsForATime,
     Register,
     RegisterRefused,
     Token,
@@ -109,12 +110,21 @@ class RegisterThread:
     def read(self, reply: OnReply) -> None:
         self._ask(_read, reply)
 
-    def write(self, content: bytes, token: int, reply: OnReply) -> None:
+    def write(
+        self, content: bytes, token: int, reply: OnReply, keep_s: float | None = None
+    ) -> None:
+        """`keep_s` is how long this, and what follows, has to outlive us; None: as usual."""
         expected = self._tokens.get(token)
         if token and expected is None:
             self._loop.call_soon(reply, NoAnswer("the version is too old to be known"))
             return
-        self._ask(lambda register: _write(register, content, expected), reply)
+
+        def write(register: Register) -> RegisterContent:
+            if keep_s is not None and isinstance(register, KeepsForATime):
+                register.keep_for(keep_s)
+            return _write(register, content, expected)
+
+        self._ask(write, reply)
 
     def forget_after(self, seconds: float, reply: OnReply) -> None:
         """The job is over: nothing of it has to be kept for longer."""

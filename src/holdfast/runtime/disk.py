@@ -52,10 +52,11 @@ class DiskLane:
         self._began_at = 0.0
         """Start time of the present task; 0 while there is none."""
         self._disk = disk
-        self.put = self._put_bytes = 0
+        self._put = self._put_bytes = 0
         self._work: deque[Work | None] = deque()
         self._bell: _thread.LockType | None = None
         self._is_called = False
+        self._timer: Cancellable | None = None
         self._on_clear: list[Callable[[], None]] = []
 
     def do(
@@ -65,7 +66,7 @@ class DiskLane:
 
         `size` is how many bytes are held for it.
         """
-        self.put += 1
+        self._put += 1
         self._put_bytes += size
         self._work.append((work, then, size))
         if not self._is_called:
@@ -73,8 +74,8 @@ class DiskLane:
             # turns with it, and both are slow.
             self._is_called = True
             self._disk.loop.call_soon(self._call)
-        if self.place:
-            self._disk.keep_watch()
+        if self._timer is None and self.place and not self._disk.is_stalled(self):
+            self._timer = self._disk.loop.call_later(STALLED_S, self._look)
 
     def _call(self) -> None:
         """Have the thread look what there is to do."""
@@ -90,11 +91,11 @@ class DiskLane:
 
     @property
     def is_used(self) -> bool:
-        return self.put > 0
+        return self._put > 0
 
     @property
     def is_idle(self) -> bool:
-        return self.put == self.done
+        return self._put == self.done
 
     @property
     def has_stalled(self) -> bool:
@@ -126,17 +127,38 @@ class DiskLane:
         """Wait here until all is done that was put in: for a loop that will not turn again."""
         done = _thread.allocate_lock()
         done.acquire()
-        self.put += 1
+        self._put += 1
         self._work.append((done.release, None, 0))
         self._call()
         done.acquire(timeout=patience_s)
 
     def close(self) -> None:
         """Do nothing more. The thread ends after what it is doing."""
+        if self._timer is not None:
+            self._timer.cancel()
         self._work.clear()
         if self._bell is not None:
             self._work.append(None)
             self._call()
+
+    # A disk that does not answer.
+
+    def _look(self) -> None:
+        """It is a while since work was put in: is the same one still being done?"""
+        self._timer = None
+        if self.is_idle:
+            return  # What is put in next has us look again.
+        now, began_at = time.monotonic(), self._began_at or time.monotonic()
+        if now - began_at >= STALLED_S:
+            self._disk.on_stalled(self)  # The thread tells when it moves.
+        else:
+            left_s = began_at + STALLED_S - now
+            self._timer = self._disk.loop.call_later(left_s, self._look)
+
+    def _on_moving(self) -> None:
+        """One thing took long. It is over when all that waited behind it is done, too."""
+        if self._disk.is_stalled(self):
+            self.do(lambda: True, lambda _: self._disk.on_caught_up(self))
 
     # In the thread.
 
@@ -152,16 +174,19 @@ class DiskLane:
     def _do(
         self, work: Callable[[], object], then: Callable[[object], None] | None, size: int
     ) -> None:
-        self._began_at = time.monotonic()
+        self._began_at = began_at = time.monotonic()
         put = self._disk.calls.put
         try:
             result = work()
         except BaseException as error:  # noqa: BLE001 - whatever it is, the loop must hear of it
             put(_raise, error)
             result = None
+        took_s = time.monotonic() - began_at
         self._began_at = 0.0
         self._done_bytes += size
         self.done += 1
+        if took_s >= STALLED_S and self.place:
+            put(self._on_moving)
         if then is not None and result is not None:
             put(then, result)
         if self._on_clear and self.waiting_bytes <= CLEAR_BYTES:
@@ -180,9 +205,9 @@ class Disk:
         self.calls = ThreadCalls(loop)
         self._lanes: dict[str, DiskLane] = {}
         self._meanwhile: dict[str, str] = {}
-        self._watch: Cancellable | None = None
-        self._stalled: dict[str, tuple[float, dict[DiskLane, int]]] = {}
-        """Places that do not answer: since when, and what has to be done until they do again."""
+        self._stalled: dict[str, set[str]] = {}
+        """The lanes that do not move, by the place that they lead to."""
+        self._stalled_at: dict[str, float] = {}
         self._gave_up = self._closed = False
 
     def lane(self, purpose: str, place: str = "", meanwhile: str = "") -> DiskLane:
@@ -192,25 +217,23 @@ class Disk:
             self._meanwhile.setdefault(place, meanwhile)
         return self._lanes[purpose]
 
-    def keep_watch(self) -> None:
-        """Look every now and then whether disks answer, for as long as work is to be done there."""
-        if self._watch is None:
-            self._watch = self.loop.call_later(STALLED_S / 2, self._look)
+    def on_stalled(self, lane: DiskLane) -> None:
+        stalled = self._stalled.setdefault(lane.place, set())
+        if not stalled:
+            self._stalled_at[lane.place] = time.monotonic() - STALLED_S
+            self._say(f"the disk of {lane.place} does not answer: {self._meanwhile[lane.place]}")
+        stalled.add(lane.purpose)
 
-    def _look(self) -> None:
-        self._watch = None
-        lanes = [lane for lane in self._lanes.values() if lane.place]
-        for place in {lane.place for lane in lanes if lane.has_stalled} - self._stalled.keys():
-            behind = {lane: lane.put for lane in lanes if lane.place == place}
-            self._stalled[place] = time.monotonic() - STALLED_S, behind
-            self._say(f"the disk of {place} does not answer: {self._meanwhile[place]}")
-        for place, (since, behind) in list(self._stalled.items()):
-            if all(lane.done >= put for lane, put in behind.items()):
-                del self._stalled[place]
-                after_s = time.monotonic() - since
-                self._say(f"the disk of {place} answers again, after {after_s:.0f} s")
-        if not all(lane.is_idle for lane in lanes):
-            self.keep_watch()
+    def is_stalled(self, lane: DiskLane) -> bool:
+        return lane.purpose in self._stalled.get(lane.place, ())
+
+    def on_caught_up(self, lane: DiskLane) -> None:
+        stalled = self._stalled[lane.place]
+        if lane.purpose in stalled:
+            stalled.remove(lane.purpose)
+            if not stalled:
+                after_s = time.monotonic() - self._stalled_at[lane.place]
+                self._say(f"the disk of {lane.place} answers again, after {after_s:.0f} s")
 
     def all_done(self) -> Callable[[], bool]:
         """Whether every task is finished and reported, or given up."""
@@ -270,8 +293,6 @@ class Disk:
     def close(self) -> None:
         """Let go of all. What is being done at this moment may still be done."""
         self._closed = True
-        if self._watch is not None:
-            self._watch.cancel()
         for lane in self._lanes.values():
             lane.close()
         self.calls.close()

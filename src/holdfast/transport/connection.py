@@ -92,6 +92,25 @@ def configure(sock: socket.socket) -> None:
 class FramedConnection:
     """A framed stream. Its owner changes `on_frame` as the conversation goes on."""
 
+    __slots__ = (
+        "_loop",
+        "_queue",
+        "_queued_bytes",
+        "_reader",
+        "_send_failure",
+        "_stream",
+        "_unfinished_bytes",
+        "address",
+        "buffers",
+        "is_open",
+        "is_paused",
+        "kind",
+        "node",
+        "on_ended",
+        "on_frame",
+        "state",
+    )
+
     def __init__(
         self,
         loop: Loop,

@@ -32,10 +32,10 @@ def seen(liveness: Coordinator, now: float = 3.0, first: int = 0) -> JobTold:
 
 
 def written(liveness: Coordinator) -> Coordinator:
-    from holdfast.core.coordinator import decide
+    from holdfast.core.coordinator import run_step
     from holdfast.core.coordinator_io import Written
 
-    decide(liveness, Written(liveness.state.version), 1.0)
+    run_step(liveness, Written(liveness.state.version), 1.0)
     return liveness
 
 

@@ -16,6 +16,7 @@ from holdfast.core.policy.config import Output
 from holdfast.processes.output.console import Console
 from holdfast.processes.output.log_files import LogFile
 from holdfast.processes.output.output import StreamContext, WorkerStreams, open_planned
+from holdfast.processes.output.recent import RecentOutput
 from holdfast.processes.output.stream_plans import WorkerIdentity, place_by_options, plan_stream
 from holdfast.runtime.loop import Cancellable, EventLoop, Loop
 
@@ -79,17 +80,25 @@ class Stage:
         self.workers: list[Worker] = []
 
     def open(
-        self, output: Output, local_rank: int = 0, filters: dict[int, LogFile] | None = None
+        self,
+        output: Output,
+        local_rank: int = 0,
+        filters: dict[int, LogFile] | None = None,
+        pid: int | None = 1,
     ) -> WorkerStreams:
         identity = WorkerIdentity(local_rank, local_rank + 100, "default", self.slots)
         directory = self.directory / str(local_rank)
         places = [place_by_options(output, directory, local_rank, number) for number in (1, 2)]
         plans = [plan_stream(place, output, identity, n) for n, place in enumerate(places, 1)]
-        surroundings = StreamContext(self.console, self.loop, filters or {}, object())
-        return open_planned(plans[0], plans[1], surroundings)
+        recent = RecentOutput(self.loop)
+        surroundings = StreamContext(self.console, self.loop, filters or {}, recent=recent)
+        streams = open_planned(plans[0], plans[1], surroundings)
+        if pid is not None:
+            streams.set_pid(pid)
+        return streams
 
     def start(self, output: Output, program: str, local_rank: int = 0) -> Worker:
-        worker = Worker(self.open(output, local_rank), program)
+        worker = Worker(self.open(output, local_rank, pid=None), program)
         self.workers.append(worker)
         return worker
 

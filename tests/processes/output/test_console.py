@@ -184,11 +184,8 @@ def test_a_file_is_written_through_the_inherited_offset(stage: Stage, tmp_path: 
     assert path.read_bytes() == b"before\none\ntwo\nafter\n"
 
 
-def test_a_reader_that_goes_away_releases_everybody_and_is_counted(
-    stage: Stage, pipe: tuple[int, int]
-) -> None:
+def test_a_reader_that_goes_away_releases_everybody(stage: Stage, pipe: tuple[int, int]) -> None:
     reading, writing = pipe
-    capacity = fcntl.fcntl(writing, fcntl.F_GETPIPE_SZ)
     cleared: list[int] = []
     with stage.console(writing) as console:
         console.write(1, bytes(8_000_000))
@@ -197,7 +194,7 @@ def test_a_reader_that_goes_away_releases_everybody_and_is_counted(
         stage.until(lambda: cleared == [1])
         assert not console.pending()
         console.write(1, b"more")
-        assert console.outlet(1).dropped_bytes >= 8_000_000 - capacity
+        assert not console.pending()
         assert not console.outlet(1).congested
 
 
@@ -206,7 +203,6 @@ def test_a_closed_descriptor_swallows_what_is_written(stage: Stage) -> None:
     with stage.console(never_open) as console:
         console.write(1, b"nobody\n")
         assert not console.pending()
-        assert console.outlet(1).dropped_bytes == len(b"nobody\n")
 
 
 def test_a_full_file_drops_what_does_not_fit_and_goes_on_when_there_is_room(
@@ -219,7 +215,6 @@ def test_a_full_file_drops_what_does_not_fit_and_goes_on_when_there_is_room(
             console.write(1, b"kept\nlost\n")
             console.write(1, b"lost too\n")
         console.write(1, b"kept too\n")
-        assert console.outlet(1).dropped_bytes == len(b"t\nlost too\n")
     os.close(descriptor)
     assert path.read_bytes() == b"kept\nloskept too\n"
 

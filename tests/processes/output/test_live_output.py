@@ -176,50 +176,6 @@ def test_the_end_of_a_line_that_another_has_ended_makes_no_empty_one(
     assert bytes(reader.text) == b"\n".join(expected)
 
 
-# It does not flush: Python writes when its buffer is full, and stops in the middle of a line.
-BUFFERED = """
-import sys, time
-for number in range(10_000):
-    print("<rank", {rank}, "line", number, ">" if number % 2 else "and more>")
-    if number % 700 == 699:
-        time.sleep(0.3)
-"""
-
-
-def test_lines_that_a_full_buffer_cuts_in_two_stay_whole(tmp_path: Path) -> None:
-    with stage(tmp_path, slots=3) as scene:
-        for rank in range(3):
-            scene.start(PLAIN, BUFFERED.format(rank=rank), rank)
-        scene.finish(*scene.workers)
-    seen = dict.fromkeys(range(3), 0)
-    for line in (tmp_path / "out").read_bytes().splitlines():
-        found = re.fullmatch(rb"<rank (\d) line (\d+) (and more)?>", line)
-        assert found is not None, line
-        assert int(found[2]) == seen[int(found[1])]
-        seen[int(found[1])] += 1
-    assert set(seen.values()) == {10_000}
-
-
-@pytest.mark.parametrize("size", [8192 - 200, 8192 - 3, 8192, 8192 + 4, 2 * 8192 + 200])
-def test_a_line_whose_rest_is_in_a_buffer_of_any_python_is_waited_for(
-    tmp_path: Path, size: int
-) -> None:
-    """It is handed on without the piece that did not fit or, from Python 3.13 on, with it."""
-    block = (b"whole\n" * size)[: size - 4] + b"\nhal"
-    with pipe_stage(tmp_path) as (scene, reading):
-        reader = Reader(scene.loop, reading)
-        one, two = scene.open(PLAIN, 0), scene.open(PLAIN, 1)
-        os.write(one.child_stdout, block)
-        scene.until(lambda: b"whole\n" in reader.text)
-        os.write(two.child_stdout, b"begun")
-        scene.until(lambda: reader.text.endswith(b"begun"))  # A pause of one was as long.
-        os.write(one.child_stdout, b"f\n")
-        scene.until(lambda: reader.text.endswith(b"f\n"))
-        one.close()
-        two.close()
-    assert reader.text.endswith(b"\nbegun\nhalf\n")
-
-
 # --- what nobody reads ----------------------------------------------------------------------
 
 FLOOD = """

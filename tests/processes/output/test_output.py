@@ -122,7 +122,7 @@ def test_what_comes_before_the_pid_is_known_waits_for_it(tmp_path: Path) -> None
     output = Output(tee_default=1, prefix_template="${pid}:")
 
     with stage(tmp_path) as scene:
-        streams = scene.open(output)
+        streams = scene.open(output, pid=None)
         os.write(streams.child_stdout, b"early\n")
         for end in streams.hand_over():
             os.close(end)
@@ -137,7 +137,7 @@ def test_a_worker_that_never_got_a_pid_is_not_lost(tmp_path: Path) -> None:
     output = Output(tee_default=1, prefix_template="${pid}:")
 
     with stage(tmp_path) as scene:
-        streams = scene.open(output)
+        streams = scene.open(output, pid=None)
         os.write(streams.child_stdout, b"early\n")
         streams.close()
         streams.close()
@@ -283,7 +283,7 @@ def test_lines_of_eight_writers_are_whole_and_in_order(
     tmp_path: Path, output: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A writer that a busy machine keeps waiting in the midst of a line has not paused here.
-    monkeypatch.setattr(lines, "TICK_S", 1000.0)
+    monkeypatch.setattr(lines, "HELD_S", 1000.0)
     gate = tmp_path / "gate"
     with stage(tmp_path, slots=8) as scene:
         with gate.open("w") as file:
@@ -334,7 +334,7 @@ def test_a_line_of_ten_megabytes_stays_one_line(tmp_path: Path) -> None:
 def test_a_line_beyond_the_limit_is_shown_in_pieces_and_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lines, "TICK_S", 1000.0)
+    monkeypatch.setattr(lines, "HELD_S", 1000.0)
     size = lines.LINE_BYTES_MAX + 1_000_000
     program = f"import os\nfor _ in range(64): os.write(1, b'x' * {size // 64})"
 

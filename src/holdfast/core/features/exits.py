@@ -132,7 +132,8 @@ class NodeExits(NodeFeature):
 
     def _end(self, state: NodeState, event: UnexitedFound, left: list[Unexited]) -> Effects:
         self.wait.ending = tuple(one.local_rank for one in left)
-        limit_s, effects = state.config.oversight.exit_s or 0.0, Effects()
+        limit_s = state.config.oversight.exit_s or 0.0
+        effects: Effects = []
         from holdfast.core.policy.kinds import NO_EXIT
 
         for one in left:

@@ -31,7 +31,7 @@ from holdfast.core.protocol.messages import EndedMember
 OUTERMOST = "pid:[4026531836]"
 """The process namespace of a machine itself: the kernel has given it this number since 3.8."""
 
-Verdict = Literal["ended", "may run", "unknown"]
+LockVerdict = Literal["ended", "may run", "unknown"]
 
 
 class LockOrigin(Struct, frozen=True):
@@ -76,7 +76,7 @@ class Evidence(Struct, frozen=True):
     """How many processes carry its marker."""
 
 
-def judge(record: LockRecord, here: LockOrigin, found: Evidence) -> Verdict:
+def judge(record: LockRecord, here: LockOrigin, found: Evidence) -> LockVerdict:
     """Whether that node has ended, as seen from here."""
     if found.is_locked:
         return "may run"

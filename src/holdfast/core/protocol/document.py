@@ -42,7 +42,7 @@ OTHERS_TOLD = 32
 
 Roll = Annotated[int, Meta(ge=0, le=1 << 56)]
 Nonce = Annotated[str, Meta(max_length=NAME_MOST + 32)]
-Seats = Annotated[tuple[Count, ...], Meta(max_length=DONE_KEPT)]
+DoneSeats = Annotated[tuple[Count, ...], Meta(max_length=DONE_KEPT)]
 Successors = Annotated[tuple[Name, ...], Meta(max_length=4 * SUCCESSORS)]
 Addresses = Annotated[dict[Name, Endpoint], Meta(max_length=4 * SUCCESSORS + 1)]
 
@@ -92,8 +92,8 @@ class Ledger(Struct, frozen=True, omit_defaults=True):
     held: bool = False
     """Not all members have reported since a takeover from a coordinator that may hold their leases
     without the register: the next successor has to allow for that, too."""
-    done: Seats = ()
-    """Seats of the round whose workers have all succeeded, as far as that has to be known: the
+    done: DoneSeats = ()
+    """DoneSeats of the round whose workers have all succeeded, as far as that has to be known: the
     leader's, and those of nodes that have left. None is waited for (at most `DONE_KEPT`)."""
     closing: Outcome | None = None
     """No round follows the present one, and how the job ends unless that succeeds."""

@@ -465,7 +465,7 @@ class StartedProcesses:
 
     def _open(self, name: str, start: Start) -> None:
         """All that it takes to start one, so that it can be asked for."""
-        surroundings = StreamContext(self._console, self._loop, self._filters, object())
+        surroundings = StreamContext(self._console, self._loop, self._filters)
         streams = open_planned(start.stdout, start.stderr, surroundings)
         descriptors = self._group.add(name, streams)
         try:

@@ -112,8 +112,6 @@ class Outlet:
         self.descriptor = descriptor
         self.is_terminal = os.isatty(descriptor)
         self.queued_bytes = 0
-        self.dropped_bytes = 0
-        """How much was swallowed because the destination is gone or full."""
         self.line_open = False
         self.source: object = None
         self.unread_since: float | None = None
@@ -171,11 +169,9 @@ class Outlet:
             self.footer = None
 
     def _put(self, data: bytes) -> None:
-        if self._gone:
-            self.dropped_bytes += len(data)
-        elif self._waiting:
+        if self._waiting:
             self._queue(data)
-        else:
+        elif not self._gone:
             self._queue(self._send(memoryview(data)))
 
     def use_lane(self, lane: Lane) -> None:
@@ -196,7 +192,6 @@ class Outlet:
             return
         self.queued_bytes -= size
         self._sent_bytes += written
-        self.dropped_bytes += size - written
         if error is not None and error.errno not in _NO_SPACE:
             self._give_up()
         else:
@@ -253,7 +248,6 @@ class Outlet:
             except BlockingIOError:
                 break
             except OSError as error:
-                self.dropped_bytes += len(view)
                 view = view[:0]
                 if error.errno not in _NO_SPACE:
                     self._give_up()
@@ -338,7 +332,6 @@ class Outlet:
     def _give_up(self) -> None:
         """The destination takes nothing more: drop what waits, and let nobody wait for it."""
         self._gone = True
-        self.dropped_bytes += self.queued_bytes
         self._waiting.clear()
         self._head_sent = self.queued_bytes = 0
         self._tell_waiters()
@@ -389,7 +382,11 @@ def _when_ready(descriptor: int) -> Transmit:
 
 _SEQUENCE = re.compile(rb"\x1b\[[0-9;:]*[mK]")
 """Colours, and clearing what is left of a line: these leave the cursor where it is."""
-_UNFINISHED = re.compile(rb"\x1b(\[[0-9;:?]*)?\Z")
+_MOVES_PLAINLY = re.compile(rb"[\x1b\x0b\x0c]")
+_UNFINISHED = re.compile(
+    rb"(\x1b(\[[0-9;:?]*)?|[\xc0-\xff]|[\xe0-\xff][\x80-\xbf]|[\xf0-\xff][\x80-\xbf]{2})\Z"
+)
+"""The beginning of a control sequence, or of a character of UTF-8."""
 
 _CLEAR_HERE = b"\x1b[J"
 _CLEAR_BELOW = b"\x1b7\x1b[B\r\x1b[J\x1b8"
@@ -452,25 +449,10 @@ class Footer:
             return
         seen = self._carried + data
         unfinished = _UNFINISHED.search(seen)
-        self._carried = unfinished[0] if unfinished else _cut_character(seen)
+        self._carried = unfinished[0] if unfinished else b""
         if b"\x1b" in seen or b"\x0b" in seen or b"\x0c" in seen:
             whole = seen[: len(seen) - len(self._carried)]
             self._moves = bool(_MOVES_PLAINLY.search(_SEQUENCE.sub(b"", whole)))
-
-
-_MOVES_PLAINLY = re.compile(rb"[\x1b\x0b\x0c]")
-
-
-def _cut_character(data: bytes) -> bytes:
-    """The bytes at the end that begin a character of UTF-8 and do not end it."""
-    for back in range(1, min(4, len(data)) + 1):
-        byte = data[-back]
-        if byte < 0x80:
-            return b""
-        if byte >= 0xC0:
-            wanted = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
-            return data[-back:] if back < wanted else b""
-    return b""
 
 
 NAME = "holdfast: "

@@ -1,21 +1,18 @@
-"""What is done with the lines of a stream: show them, pick some, remember the last.
+"""What is done with the lines of a stream: show them, pick some.
 
 Rules
 - No line is handled one by one, unless a filter matches in its block.
-- Memory is bounded: the start of a line is held up to `LINE_BYTES_MAX`; the tail has a fixed size.
+- Memory is bounded: the start of a line is held up to `LINE_BYTES_MAX`.
 - What was written is shown within a fraction of a second, whether or not its line has ended.
 
-Whole lines go out at once (`LineView`). The start of a line is held for a moment, because most
-writers bring the rest of it at once: it goes out when its writer has paused, or has brought no end
-of it for `HELD_TICKS_MAX` ticks. If another source writes meanwhile, it does so on a line of its
-own, and the rest follows on a new line with a prefix of its own. The pause of a writer whose buffer
-was full does not count: programs that do not flush write some 8 KiB at a time, up to the middle of
-a line, and the rest may be minutes away.
+Whole lines go out at once (`LineView`). The start of a line is held for `HELD_S`, because most
+writers bring the rest of it at once. If another source writes after that, it does so on a line of
+its own, and the rest follows on a new line with a prefix of its own.
 
-Progress bars (`tqdm`) redraw a line: a carriage return, the new text, no newline. A whole redraw
-goes out like a line does. On a line of its own the return is left out, so that it reads well in
-`less`; on its own open line it stays, with the prefix after it, so that a screen shows one bar that
-moves. No redraw is dropped: how often to draw is for the program to say.
+Progress bars (`tqdm`) redraw a line: a carriage return, the new text, no newline. On a line of its
+own the return is left out, so that it reads well in `less`; on its own open line it stays, with the
+prefix after it, so that a screen shows one bar that moves. No redraw is dropped: how often to draw
+is for the program to say.
 """
 
 from __future__ import annotations
@@ -28,21 +25,13 @@ from holdfast.processes.output.log_files import LogFile
 from holdfast.runtime.loop import Cancellable, Loop
 
 LINE_BYTES_MAX = 16 * 1024 * 1024
-TAIL_BYTES = 64 * 1024
-TICK_S = 0.1
-QUIET_TICKS = 2
-"""After so many ticks without a byte the writer has paused, which is after one or two tenths of a
-second. Less would break lines on a busy machine, where a process may have to wait in the midst of
-one."""
-HELD_TICKS_MAX = 4
+HELD_S = 0.2
+"""Less would break lines on a busy machine, where a process may have to wait in the midst of one.
+"""
 
 _NEWLINE = 0x0A
 _RETURNS_BEFORE_TEXT = re.compile(rb"\r+(?!\n)")
 _RETURNS_AFTER_NEWLINE = re.compile(rb"(?<=\n)\r+(?!\n)")
-_BUFFER_BYTES = 8192
-_BUFFER_BYTES_OFF_MAX = 256
-"""Python hands its buffer on when the next piece of text does not fit: without that piece, or,
-from 3.13 on, with it."""
 _TAIL_LINE_LENGTH_MAX = 2000
 
 
@@ -72,13 +61,6 @@ class LineCutter:
         self._held.clear()
         self.held_bytes = 0
         return held
-
-    def take_redraws(self) -> bytes:
-        """Return what is held up to its last carriage return, which stays."""
-        held = self.take()
-        cut = max(0, held.rfind(b"\r"))
-        self._hold(held[cut:])
-        return held[:cut]
 
     def take_but_return(self) -> bytes:
         """Return what is held; a return at its end stays, for what follows may be the newline."""
@@ -110,10 +92,9 @@ class LineView:
         self._cutter = LineCutter()
         self._line_shown = False
         """The start of a line has been shown, and its end has not."""
-        self._tick: Cancellable | None = None
-        self._quiet_ticks = 0
-        self._stuck_ticks = 0
-        self._waits_for_buffer = False
+        self._timer: Cancellable | None = None
+        self._is_newer = False
+        """The line that is held began after the timer was set: it has not been held for as long."""
 
     def feed(self, block: bytes) -> None:
         if self._kept_in is not None and self._outlet.is_unread:
@@ -121,40 +102,33 @@ class LineView:
             return
         whole = self._cutter.feed(block)
         if whole:
-            self._stuck_ticks = 0
+            self._is_newer = True
             self._show(whole)
-        self._quiet_ticks = 0
-        self._waits_for_buffer = _filled_a_buffer(block)
         if self._cutter.held_bytes > LINE_BYTES_MAX:
             self._show(self._cutter.take_but_return())
-        elif self._cutter.held_bytes and self._tick is None:
-            self._tick = self._loop.call_later(TICK_S, self._on_tick)
+        elif self._cutter.held_bytes and self._timer is None:
+            self._hold()
 
     def flush(self) -> None:
         """Show what is held, though its line is not complete: nothing more comes."""
-        if self._tick is not None:
-            self._tick.cancel()
-            self._tick = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         self._show(self._cutter.take())
 
-    def _on_tick(self) -> None:
-        """Show what has been held for long enough. It goes on while something is held."""
-        self._tick = None
-        if not self._cutter.held_bytes or self._waits_for_buffer:
+    def _hold(self) -> None:
+        self._is_newer = False
+        self._timer = self._loop.call_later(HELD_S, self._show_held)
+
+    def _show_held(self) -> None:
+        """Show the start of a line that has been held for long enough."""
+        self._timer = None
+        if not self._cutter.held_bytes:
             return
-        if not self._outlet.congested:  # Else it is we who have paused.
-            self._quiet_ticks += 1
-            self._stuck_ticks += 1
-            if self._quiet_ticks >= QUIET_TICKS:
-                self._show(self._cutter.take_but_return())
-                return
-            redraws = self._cutter.take_redraws()
-            if not redraws and self._stuck_ticks >= HELD_TICKS_MAX:
-                redraws = self._cutter.take_but_return()
-            if redraws:
-                self._stuck_ticks = 0
-                self._show(redraws)
-        self._tick = self._loop.call_later(TICK_S, self._on_tick)
+        if self._is_newer or self._outlet.congested:  # Congested: it is we who have paused.
+            self._hold()
+        else:
+            self._show(self._cutter.take_but_return())
 
     def _show(self, text: bytes) -> None:
         goes_on = self._line_shown and self._outlet.continues(self)
@@ -195,14 +169,6 @@ class LineView:
         self._outlet.leave_out(unseen, kept_in)
 
 
-def _filled_a_buffer(block: bytes) -> bool:
-    """Whether a block of lines looks as if it ended where the writer had no more room."""
-    if len(block) < _BUFFER_BYTES - _BUFFER_BYTES_OFF_MAX:
-        return False
-    over = len(block) % _BUFFER_BYTES
-    return min(over, _BUFFER_BYTES - over) <= _BUFFER_BYTES_OFF_MAX and b"\n" in block
-
-
 class LineFilter:
     """Copies the lines of one stream that contain one of the needles."""
 
@@ -230,21 +196,6 @@ class LineFilter:
             if any(needle in line for needle in self._needles)
         ]
         self._file.write(b"".join(matching))
-
-
-class Tail:
-    """The last part of a stream: bounded, cheap to feed."""
-
-    def __init__(self) -> None:
-        self._bytes = bytearray()
-
-    def feed(self, block: bytes) -> None:
-        self._bytes += block[-TAIL_BYTES:]
-        if len(self._bytes) > 2 * TAIL_BYTES:
-            del self._bytes[:-TAIL_BYTES]
-
-    def read(self) -> bytes:
-        return bytes(self._bytes[-TAIL_BYTES:])
 
 
 def last_lines(tail: bytes, max_lines: int) -> str:

@@ -36,7 +36,7 @@ from msgspec.structs import replace
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.model import Ranks
 from holdfast.processes.output.console import Console, Outlet
-from holdfast.processes.output.lines import TAIL_BYTES, LineFilter, LineView, Tail, last_lines
+from holdfast.processes.output.lines import LineFilter, LineView, last_lines
 from holdfast.processes.output.log_files import (
     AT_ONCE,
     Lane,
@@ -46,7 +46,7 @@ from holdfast.processes.output.log_files import (
     open_to_append,
     say_cannot_write,
 )
-from holdfast.processes.output.recent import RecentOutput
+from holdfast.processes.output.recent import KEPT_BYTES, RecentOutput
 from holdfast.processes.output.stream_plans import (
     PIPE_BYTES_DEFAULT,
     PIPE_BYTES_MAX,
@@ -133,9 +133,9 @@ class DirectStream(WorkerStream):
 def _end_of_file(path: Path, begins_at: int) -> bytes:
     try:
         with open(path, "rb") as file:
-            start = file.seek(0, os.SEEK_END) - TAIL_BYTES
+            start = file.seek(0, os.SEEK_END) - KEPT_BYTES
             file.seek(max(start, begins_at))
-            return file.read(TAIL_BYTES)
+            return file.read(KEPT_BYTES)
     except OSError:
         return b""
 
@@ -147,12 +147,11 @@ class PipedStream(WorkerStream):
         self._plan = plan
         self._outlet = context.console.outlet(plan.number)
         self._loop = context.loop
-        self._worker = context.worker
         self._lane = context.lane
         self._waits_for_disk = False
         self._filtered_file = context.filter_files.get(plan.number)
         self._recent = context.recent
-        self._tail = Tail() if plan.number == STDERR else None
+        self._begins_behind = context.recent.last if context.recent else 0
         self._view: LineView | None = None
         self._filter: LineFilter | None = None
         self._prefix_known = False
@@ -161,8 +160,6 @@ class PipedStream(WorkerStream):
         super().__init__(child_end)
         console, file = context.console, plan.file
         self._file = LogFile(file, console, self._lane) if file else None
-        if not plan.prefix_needs_pid:
-            self.set_prefix("")
 
     def set_prefix(self, pid: str) -> None:
         """Complete the prefix; from here on the stream is read. Only the first call counts."""
@@ -193,7 +190,10 @@ class PipedStream(WorkerStream):
         self._finish()
 
     def tail(self) -> Callable[[], bytes]:
-        return partial(bytes, self._tail.read() if self._tail else b"")
+        if self._recent is None:
+            return bytes
+        rank, number = self._plan.identity.rank, self._plan.number
+        return partial(bytes, self._recent.tail(rank, number, self._begins_behind))
 
     def _on_readable(self) -> None:
         self._take_up_to(_READ_BYTES_PER_TURN, may_wait=True)
@@ -251,8 +251,6 @@ class PipedStream(WorkerStream):
             return
         if self._file:
             self._file.write(block)
-        if self._tail:
-            self._tail.feed(block)
         if self._recent:
             self._recent.take(self._plan.identity.rank, self._plan.number, block)
         if self._filter:
@@ -260,7 +258,8 @@ class PipedStream(WorkerStream):
         if self._view:
             self._view.feed(block)
         elif self._plan.to_console:
-            self._outlet.write(block, self._worker)
+            # One source: stdout and stderr of a worker mix as they would without us.
+            self._outlet.write(block, self._plan.identity)
         if (self._file or self._filter) and self._lane.congested:
             self._wait_for_disk()
 
@@ -284,8 +283,6 @@ class StreamContext(Struct, frozen=True):
     loop: Loop
     filter_files: Mapping[int, LogFile]
     """By the number of a stream, where its lines go that match a filter."""
-    worker: object
-    """The source of what is passed through: stdout and stderr mix as they would without us."""
     lane: Lane = AT_ONCE
     """Where files are written."""
     recent: RecentOutput | None = None
@@ -307,7 +304,7 @@ class WorkerStreams:
         return [stream.hand_over() for stream in self._streams]
 
     def set_pid(self, pid: int) -> None:
-        """Complete the prefix; where it names the process, nothing is read before this."""
+        """Complete the prefix; nothing is read before this."""
         for stream in self._streams:
             stream.set_prefix(str(pid))
 
@@ -484,7 +481,7 @@ class RoundOutput:
         if ready.problem:
             shared.console.write(2, os.fsencode(f"holdfast: {ready.problem}\n"))
         context = StreamContext(
-            shared.console, shared.loop, self._shared_filters(), object(), shared.lane,
+            shared.console, shared.loop, self._shared_filters(), shared.lane,
             shared.recent,
         )  # fmt: skip
         _note_files(shared.recent, ready)

@@ -91,10 +91,15 @@ class RecentOutput:
             kept = self._streams[rank, stream] = KeptStream()
         kept.blocks.append(OutputBlock(self.last, time.time(), rank, stream, block))
         kept.size += len(block)
-        while kept.size > KEPT_BYTES and len(kept.blocks) > 1:
+        while kept.size - len(kept.blocks[0].text) >= KEPT_BYTES:
             kept.size -= len(kept.blocks.popleft().text)
         if self._waiting:
             self._tell(rank)
+
+    def tail(self, rank: int, stream: int, after: int) -> bytes:
+        """The end of one stream, of what came behind a block's number."""
+        kept = self._streams.get((rank, stream), KeptStream()).blocks
+        return b"".join(block.text for block in kept if block.number > after)
 
     def named_files(self, ranks: frozenset[int] = frozenset()) -> list[str]:
         """The files of these ranks (rule 2); of all without any."""

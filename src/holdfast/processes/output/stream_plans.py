@@ -17,16 +17,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from msgspec import Struct
 
 from holdfast.core.policy.config import Output
 from holdfast.core.protocol.errors import HoldfastError
 from holdfast.processes.output.run_folders import FILTERED_FILES, STREAM_FILES, JobLogs
-
-if TYPE_CHECKING:
-    from string import Template
 
 STDOUT, STDERR = 1, 2
 PIPE_BYTES_MAX = 1024 * 1024
@@ -75,19 +72,12 @@ class StreamPlan(Struct, frozen=True):
     pipe_bytes: int
     identity: WorkerIdentity
 
-    @property
-    def is_prefixed(self) -> bool:
-        """Whether the prefix is written anywhere."""
-        return self.prefix_on_console or bool(self.filters)
-
-    @property
-    def prefix_needs_pid(self) -> bool:
-        return self.is_prefixed and "pid" in self._template().get_identifiers()
-
     def prefix(self, pid: str) -> bytes:
         """The template with its names replaced; names that we do not know stay as they are."""
-        if not self.is_prefixed:
-            return b""
+        if not self.prefix_on_console and not self.filters:
+            return b""  # Most jobs have none, and do not wait for the import.
+        from string import Template
+
         names = {
             "role_name": self.identity.role,
             "local_rank": self.identity.local_rank,
@@ -95,12 +85,7 @@ class StreamPlan(Struct, frozen=True):
             "hostname": os.uname().nodename,
             "pid": pid,
         }
-        return os.fsencode(self._template().safe_substitute(names))
-
-    def _template(self) -> Template:
-        from string import Template  # Most jobs have no prefix, and do not wait for it.
-
-        return Template(self.prefix_template)
+        return os.fsencode(Template(self.prefix_template).safe_substitute(names))
 
 
 def place_by_options(

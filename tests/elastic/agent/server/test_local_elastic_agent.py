@@ -143,8 +143,8 @@ def test_a_change_of_the_group_is_heard_of_before_the_interval_is_over(tmp_path:
         telling.changed()
 
     telling = Telling()
-    spec = {"local_world_size": 1, "monitor_interval": LONG_S, "rdzv_handler": telling}
-    one = agent(command, tmp_path, args, **spec)
+    spec: dict[str, Any] = {"local_world_size": 1, "monitor_interval": LONG_S}
+    one = agent(command, tmp_path, args, rdzv_handler=telling, **spec)
     changing = threading.Thread(target=change)
     changing.start()
     assert not one.run().is_failed()

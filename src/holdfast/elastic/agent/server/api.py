@@ -39,6 +39,7 @@ import math
 import signal
 import socket
 import sys
+import threading
 import time
 import traceback
 from abc import ABC, abstractmethod
@@ -119,6 +120,8 @@ class SimpleElasticAgent(ElasticAgent):
         self._shutdown_timeout = shutdown_timeout
         self._total_execution_time = 0
         self._in_exit_barrier = False
+        self._news = threading.Event()
+        """Set where there is something to look at before the interval is over."""
         self._looking_since: float | None = None
         """Since when workers and group are being looked at, which should take no time."""
         self._store_info: Any = None
@@ -213,6 +216,7 @@ class SimpleElasticAgent(ElasticAgent):
             event = self._construct_event("START", EventSource.WORKER, worker)
             record(event, spec.event_log_handler)
         worker_group.state = WorkerState.HEALTHY
+        tell(spec.rdzv_handler, "call_on_change", self._wake)
 
     @prof
     def _restart_workers(self, worker_group: WorkerGroup) -> None:
@@ -248,6 +252,7 @@ class SimpleElasticAgent(ElasticAgent):
             logger.info("this node is not needed: %s", error)
             return RunResult(WorkerState.STOPPED)
         finally:
+            tell(self._worker_group.spec.rdzv_handler, "call_on_change", _ignore)
             if death_sig is None:
                 self._shutdown(timeout=self._shutdown_timeout)
             else:
@@ -281,7 +286,12 @@ class SimpleElasticAgent(ElasticAgent):
 
     def _await_news(self, timeout_s: float) -> None:
         """Return when there may be something new, at the latest after that many seconds."""
-        time.sleep(timeout_s)
+        self._news.wait(timeout_s)
+        self._news.clear()
+
+    def _wake(self) -> None:
+        """End `_await_news`, from any thread."""
+        self._news.set()
 
     def _look(self) -> tuple[RunResult, bool]:
         """The state of the workers, and whether the group wants to meet again."""
@@ -453,6 +463,10 @@ def tell(handler: Any, what: str, *args: object) -> None:
         raise
     except Exception as error:  # noqa: BLE001 - the handler is anybody's code
         logger.warning("the handler could not be told of %s: %s", what, error)
+
+
+def _ignore() -> None:
+    """Be told of a change when nothing runs any more."""
 
 
 def _says_that_the_node_may_go(error: Exception) -> bool:

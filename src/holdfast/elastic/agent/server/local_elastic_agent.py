@@ -36,7 +36,6 @@ from holdfast.elastic.agent.server.api import (
     WorkerGroup,
     WorkerSpec,
     WorkerState,
-    tell,
 )
 from holdfast.elastic.agent.server.health_check_server import (
     HealthCheckServer,
@@ -144,7 +143,6 @@ class LocalElasticAgent(SimpleElasticAgent):
         )
         if isinstance(self._pcontext, PContext):
             self._pcontext.close_timeout = self._shutdown_timeout
-            tell(spec.rdzv_handler, "call_on_change", self._pcontext.wake)
         return dict(self._pcontext.pids())
 
     @prof
@@ -197,6 +195,11 @@ class LocalElasticAgent(SimpleElasticAgent):
         elif context.wait_for_end(timeout_s, self._is_wanted_again):
             # Not `wait`, which ends what still runs and judges: that is for `_monitor_workers`.
             self._ended_pcontext = context
+
+    def _wake(self) -> None:
+        super()._wake()
+        if isinstance(self._pcontext, PContext):
+            self._pcontext.wake()
 
     def _is_wanted_again(self) -> bool:
         handler = self._worker_group.spec.rdzv_handler

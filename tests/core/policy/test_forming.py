@@ -1,4 +1,4 @@
-"""When a round forms, and when a running one makes room: the rules of `policy.rounds`, in order."""
+"""When a round forms, and when one makes room: the rules of `policy.forming`, in order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from holdfast.core.policy.config import Timeouts
-from holdfast.core.policy.rounds import (
+from holdfast.core.policy.forming import (
     Fail,
     Form,
     View,
