@@ -135,7 +135,8 @@ printf '7_0|RUNNING|n1|None\\n7_1|RUNNING|n2|None\\n'
 
 
 @pytest.mark.parametrize(
-    ("verdict", "status"), [("succeeded", 0), ("failed", 1), ("not_formed", 3)]
+    ("verdict", "status"),
+    [("succeeded", 0), ("failed", 1), ("not_formed", 3), ("interrupted", 143)],
 )
 def test_a_job_is_followed_to_its_end_and_ends_as_it_did(
     run_holdfast: Run, tmp_path: Path, verdict: str, status: int

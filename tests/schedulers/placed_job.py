@@ -16,6 +16,8 @@ from .slurm_cluster import DEADLINE_S, Command, SlurmCluster
 PROGRAM = Path(__file__).with_name("plain_job.py")
 STEPS_SEEN = 3
 BATCH = "#!/bin/bash\n"
+ENDED_WELL = "holdfast: succeeded in "
+"""What the last line of an agent begins with whose job succeeded."""
 
 
 class PlacedJob:

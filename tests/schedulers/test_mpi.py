@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from .placed_job import PlacedJob
+from .placed_job import ENDED_WELL, PlacedJob
 from .remote_shell import remote_shell
 
 OPEN_MPI, HYDRA = "mpirun.openmpi", "mpiexec.hydra"
@@ -60,7 +60,7 @@ def test_open_mpi_that_is_told_so_outlives_a_lost_node(job: PlacedJob) -> None:
     assert job.hosts_of(second) == ["host1", "host2"]
     assert "ends the whole job" not in command.stderr
     job.say("finish")
-    job.until(lambda: command.stderr.count("the job succeeded") == 2, "the end of both agents")
+    job.until(lambda: command.stderr.count(ENDED_WELL) == 2, "the end of both agents")
     command.process.send_signal(signal.SIGTERM)  # It waits for the lost rank for ever.
     job.status(command)
     job.check()

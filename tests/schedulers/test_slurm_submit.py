@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import signal
 
+from holdfast.cli import sentences
+from holdfast.core.protocol import exit_status
+from holdfast.placement.slurm_batch import OVER_MARK, REGISTER, TOKEN
+
 from .placed_job import PROGRAM, PlacedJob
 from .slurm_cluster import Command
 
@@ -65,9 +69,34 @@ def test_a_job_that_was_cancelled_stays_cancelled(job: PlacedJob) -> None:
     number = number_of(job, command)
     job.until_stepping(2)
     job.cluster.run(["scancel", number])
-    assert job.status(command) != 0
+    assert job.status(command) == exit_status.FAILED
+    assert sentences.ended_unrecorded(number) in command.stderr
     queue = job.cluster.run(["squeue", "--noheader"]).stdout
     assert queue == ""
+
+
+def test_a_job_that_fails_is_told_and_ends_with_its_status(job: PlacedJob) -> None:
+    command = submit(job, "--nodes", "2")
+    number = number_of(job, command)
+    job.until_stepping(2)
+    job.say("fail.host2")
+    assert job.status(command) == exit_status.FAILED
+    outcome = (job.folder / "holdfast-jobs" / number / OVER_MARK).read_text().strip()
+    assert outcome.startswith("failed: ")
+    assert " on host2 " in outcome
+    assert sentences.ended_as(number, outcome) in command.stderr
+
+
+def test_a_job_that_was_stopped_ends_with_the_status_of_sigterm(job: PlacedJob) -> None:
+    command = submit(job, "--nodes", "2")
+    number = number_of(job, command)
+    job.until_stepping(2)
+    folder = job.folder / "holdfast-jobs" / number
+    meeting = ("--rdzv-backend=file", f"--rdzv-endpoint={folder / REGISTER}")
+    named = (f"--rdzv-id=slurm-{number}", f"--token-file={folder / TOKEN}")
+    stopped = job.cluster.run([job.holdfast, "stop", *meeting, *named])
+    assert stopped.status == 0, stopped.stderr
+    assert job.status(command) == exit_status.BY_SIGNAL + signal.SIGTERM
 
 
 def test_a_preempted_element_comes_back_when_there_is_room(job: PlacedJob) -> None:

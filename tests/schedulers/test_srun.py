@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .placed_job import PlacedJob
+from .placed_job import ENDED_WELL, PlacedJob
 
 IN_TIME = "--time=1"
 REQUEUING = """
@@ -47,7 +47,7 @@ def test_a_step_that_is_told_so_outlives_a_lost_node(job: PlacedJob) -> None:
     second = job.until_stepping(2, after=first)
     assert job.hosts_of(second) == ["host1", "host2"]
     job.say("finish")
-    job.until(lambda: command.stderr.count("the job succeeded") == 2, "the end of both agents")
+    job.until(lambda: command.stderr.count(ENDED_WELL) == 2, "the end of both agents")
     job.check()
 
 
@@ -128,7 +128,8 @@ def test_scancel_ends_all_of_it_and_leaves_nothing(job: PlacedJob) -> None:
 
 def test_a_signal_before_the_time_limit_lets_the_job_come_back(job: PlacedJob) -> None:
     script = REQUEUING.format(line=job.line())
-    options = ("--nodes=2", IN_TIME, "--signal=USR1@55", "--requeue", "--open-mode=append")
+    # Slurm sends it up to 30 s earlier; never while the agents start, before they take signals.
+    options = ("--nodes=2", IN_TIME, "--signal=USR1@25", "--requeue", "--open-mode=append")
     number = job.submit(script, *options)
     first = job.until_stepping(2)
     before = {worker.pid for worker in job.workers(first)}
@@ -174,7 +175,7 @@ def test_a_job_that_was_shrunk_goes_on_with_the_rest(job: PlacedJob) -> None:
     second = job.until_stepping(2, after=first)
     assert job.hosts_of(second) == ["host1", "host2"]
     job.say("finish")
-    job.until(lambda: job.output.count("the job succeeded") == 2, "the end of both agents")
+    job.until(lambda: job.output.count(ENDED_WELL) == 2, "the end of both agents")
     job.check()
 
 

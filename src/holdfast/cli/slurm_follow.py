@@ -40,8 +40,13 @@ ASK_AFTER_NEWS_S = 5.0
 LOOK_EVERY_S = 0.25
 """How often the job's files are read: other machines write them, so the kernel may not notify."""
 OWN_WORDS = b"holdfast: "
-STATUSES = {"succeeded": exit_status.SUCCEEDED, "not_formed": exit_status.NOT_FORMED}
-"""By the first word of the outcome file; any other is a failure."""
+STATUSES = {
+    "succeeded": exit_status.SUCCEEDED,
+    "not_formed": exit_status.NOT_FORMED,
+    "interrupted": exit_status.BY_SIGNAL + signal.SIGTERM,
+}
+"""By the first word of the outcome file; any other is a failure. `interrupted` is there only after
+`holdfast stop`, which ends a job with the status of SIGTERM."""
 SAME_FOR_S = 60.0
 """How long an equal line of an agent is not passed on again."""
 SHOWN_BYTES = 4096
