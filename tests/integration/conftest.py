@@ -106,10 +106,19 @@ class Job:
     def journal(self) -> Path | None:
         return next(iter(sorted(self.folder.glob("logs/*/journal.jsonl"))), None)
 
-    def events(self, kind: type[E]) -> list[E]:
-        """The events of one type that this node's journal has by now, in their order."""
-        events = (getattr(step, "event", None) for step in self.steps())
-        return [one for one in events if isinstance(one, kind)]
+    def events(self, kind: type[E], *, some: bool = True) -> list[E]:
+        """The events of one type that this node's journal has by now, in their order.
+
+        `some` are waited for: the journal of a running job is written a moment after the console.
+        """
+
+        def found() -> list[E]:
+            events = (getattr(step, "event", None) for step in self.steps())
+            return [one for one in events if isinstance(one, kind)]
+
+        if some:
+            self.until(lambda: found() or self.process.poll() is not None, kind.__name__)
+        return found()
 
     def effects(self, kind: type[E]) -> list[E]:
         """The same of effects."""

@@ -137,7 +137,7 @@ def test_a_change_of_the_group_is_heard_of_before_the_interval_is_over(tmp_path:
         """)
 
     def change() -> None:
-        until(started.exists)
+        until(lambda: started.exists() and hasattr(telling, "changed"))
         again.touch()
         telling.waiting = 1
         telling.changed()
