@@ -93,9 +93,10 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
                 known.ranks.add(fact.rank)
             case WorkerListened():
                 rounds[fact.round].listens[fact.rank] = fact.at
-            case SaveAsked() if fact.round in rounds:
-                rounds[fact.round].asked.setdefault(fact.number, fact.at)
-                rounds[fact.round].last[fact.by_host] = fact
+            case SaveAsked():  # It may be asked before the first worker of the round has begun.
+                known = rounds.setdefault(fact.round, RoundSaved())
+                known.asked.setdefault(fact.number, fact.at)
+                known.last[fact.by_host] = fact
             case WorkerSaved():
                 yield from _one_step(rounds[fact.round], fact)
             case CheckpointWritten():
