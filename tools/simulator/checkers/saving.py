@@ -36,7 +36,7 @@ from tools.simulator.facts import (
 )
 from tools.simulator.plan import FaultKind, Plan
 
-from holdfast.core.protocol.messages import CloseJob, StopRound
+from holdfast.core.protocol.messages import CloseJob, RunRound, StopRound
 
 NAME = "saving"
 ORDERLY: frozenset[FaultKind] = frozenset({"drain", "everybody is asked"})
@@ -79,7 +79,9 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
     yield from _not_restarted(plan, history)
     rounds: dict[int, RoundSaved] = {}
     is_orderly = all(fault.kind in ORDERLY for fault in plan.faults) and plan.strike is None
-    sleeps_at_work = any(fault.kind == "leader pauses mid-word" for fault in plan.faults)
+    struck = () if plan.strike is None else (plan.strike.fault,)
+    sleeps_at_work = any("pauses" in fault.kind for fault in struck)
+    sleeps_at_work |= any(fault.kind == "leader pauses mid-word" for fault in plan.faults)
     drained: set[str] = set()
     of_workers = (WorkerBegan, WorkerEnded, WorkerListened, WorkerReleased, WorkerSaved)
     of_rounds = (CheckpointWritten, NodeDrained, RoundEnding, SaveAsked, SteppedDown)
@@ -177,10 +179,13 @@ def _stopped_while_saving(plan: Plan, history: History) -> Iterator[Violation]:
             case FaultStruck() if "pauses" in fact.kind:
                 paused[fact.node] = fact.until
             case LeaseRenewed():
+                stop_at = leases.get(fact.node, fact.until) - plan.config.leases.stop_reserve_s
+                if fact.at > stop_at - BARELY_S:
+                    told.add(fact.node)  # Its spawner stops the workers already.
                 leases[fact.node] = fact.until
             case Delivered() if isinstance(fact.message, StopRound | CloseJob) and fact.obeyed:
                 told.add(fact.node)
-            case Delivered():
+            case Delivered() if isinstance(fact.message, RunRound):
                 told.discard(fact.node)
             case WorkerListened():
                 listens[fact.node, fact.round, fact.rank] = fact.at
